@@ -18,8 +18,8 @@ HEAD = """\
 <!-- Written by `python docs/matrix_yaml.py` from harness/config/matrix.schema.json. Change the descriptions there:
      harness/config/matrix.py, harness/config/environments.py. -->
 
-This file says which environments are compared, with which kernels, on which workloads. Only `kernels` is required, so
-the shortest file has three lines:
+This file says which environments are compared, with which kernels, on which workloads. Only `kernels`, or
+`operators`, is required, so the shortest file has three lines:
 
 ```yaml
 kernels:
@@ -96,10 +96,14 @@ def _type(value: Mapping[str, Any]) -> str:
         return " or ".join(_code(str(choice)) for choice in value["enum"])
     if "const" in value:
         return _code(str(value["const"]))
+    if "type" not in value:
+        return "anything"
     if value["type"] == "array":
         return f"list of: {_type(value['items'])}"
     if value["type"] == "object":
         (pattern, of), *_ = value.get("patternProperties", {"": value.get("additionalProperties")}).items()
+        if of is True:
+            return "mapping of names to anything"
         return f"mapping of names like {_code(pattern)} to: {_type(of)}"
     return ", ".join(
         [NAMES[value["type"]], *(f"{words} {value[key]}" for key, words in BOUNDS.items() if key in value)]

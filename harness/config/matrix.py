@@ -6,14 +6,18 @@ remedy. Paths in the file are relative to the file.
 
 from __future__ import annotations
 
+import contextlib
+import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import Field, field_validator, model_validator
 
+from harness.config import wheel_files
 from harness.config.environments import Environment, Packages, package_versions
 from harness.config.kernels import Kernel
+from harness.config.operators import Groups, Operator, as_kernel, groups
 from harness.config.workloads import Dtypes, Shape, Workload
 from harness.config.yaml_files import Model, parse_yaml
 from harness.config.yaml_problems import EXAMPLES, Refused
@@ -103,7 +107,10 @@ class Matrix(Model):
     packages: Packages = Field(
         default=list(PACKAGES), description="exact versions of the packages that every environment holds besides torch"
     )
-    kernels: list[Kernel] = Field(min_length=1, description="the code under test")
+    kernels: list[Kernel] = Field(default=[], description="the code under test")
+    operators: list[Operator] = Field(
+        default=[], description="PyTorch's own operators, and models, that are measured by themselves"
+    )
     workloads: list[Workload] = Field(
         default=[], description="attention problems; default, where a kernel needs one: 8 heads, 512 keys, head_dim 64"
     )
@@ -134,6 +141,11 @@ class Matrix(Model):
         ge=1,
         description="threads of PyTorch and of the kernels; default: the physical cores of this process",
     )
+    slurm: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")], bool | int | str] = Field(
+        default={},
+        description="options of sbatch for `--on slurm`, by their long names: partition, time, account, qos, "
+        "constraint, mem, exclusive and any other; those of the command line win",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -148,6 +160,9 @@ class Matrix(Model):
                 given = value.get("environments")
                 first = given[0] if isinstance(given, list) and given and isinstance(given[0], dict) else None
                 torch = first.get("torch") if first is not None else ENVIRONMENTS[0].torch
+                if torch is None and first is not None and isinstance(first.get("wheel"), str):
+                    with contextlib.suppress(Refused):  # which is told where it stands
+                        torch = wheel_files.named(first["wheel"]).torch
                 value = {**value, "baseline": torch if isinstance(torch, str) else ""}
         return value
 
@@ -159,13 +174,26 @@ class Matrix(Model):
             raise ValueError(f"must pin {', '.join(sorted(missing))} too: builds and inputs depend on it")
         return value
 
+    @field_validator("slurm", mode="before")
+    @classmethod
+    def _one_value_each(cls, value: Any) -> Any:
+        for name, given in value.items() if isinstance(value, dict) else ():
+            if not isinstance(given, bool | int | str):
+                raise Refused(f"{name}: expected text, a whole number, true or false, got {given!r}",
+                              f'put it in quotes, or, of an option without a value: {name}: true')  # fmt: skip
+        return value
+
     @model_validator(mode="after")
     def _consistent(self) -> Matrix:
         if self.most_launches is not None and self.most_launches < self.launches:
             raise ValueError(f"most_launches: {self.most_launches} are fewer than launches, {self.launches}; raise it")
         remedy = "give one of them another version, or a replica number for an A/A control"
         _unique("environments", [environment.id() for environment in self.environments], remedy)
-        _unique("kernels", [kernel.name for kernel in self.kernels], "rename one")
+        if not self.kernels and not self.operators:
+            raise Refused("kernels: is empty", f"add at least one entry, such as kernels: {EXAMPLES['kernels']}")
+        _unique("kernels", [*self.groups, *(kernel.name for kernel in self.kernels)], "rename one")
+        named = [operator.called for operator in self.operators]
+        _unique("operators", named, "give one of them a name of its own, such as name: {}_large")
         _unique("workloads", [workload.name for workload in self.workloads], "rename one")
         _unique("references", list(self.references), "remove one")
         _unique("references_cuda", list(self.references_cuda or []), "remove one")
@@ -214,8 +242,13 @@ class Matrix(Model):
     def has_host(self) -> bool:
         return any(environment.is_host for environment in self.environments)
 
+    @property
+    def groups(self) -> Groups:
+        """Operators by the subject of their launches."""
+        return groups(self.operators)
+
     def kernel(self, name: str) -> Kernel:
-        return next(kernel for kernel in self.kernels if kernel.name == name)
+        return next((kernel for kernel in self.kernels if kernel.name == name), None) or as_kernel(name)
 
     @property
     def baseline_environment(self) -> Environment:
@@ -225,7 +258,7 @@ class Matrix(Model):
 def _unique(where: str, ids: list[str], remedy: str) -> None:
     for index, value in enumerate(ids):
         if value in ids[:index]:
-            raise ValueError(f"{where}[{index}]: {value!r} stands twice; {remedy}")
+            raise ValueError(f"{where}[{index}]: {value!r} stands twice; {remedy.format(value)}")
 
 
 def parse_matrix(text: str, path: str = "matrix.yaml") -> Matrix:
@@ -259,6 +292,16 @@ def load_matrix(path: Path, base_image: str | None = None) -> tuple[Matrix, str]
 def matrix_text(matrix: Matrix) -> str:
     """A matrix as the text of a matrix.yaml."""
     return yaml.safe_dump(matrix.model_dump(mode="json", exclude_defaults=True), sort_keys=False)
+
+
+def without_slurm(text: str, matrix: Matrix) -> str:
+    """The text of a matrix.yaml without its `slurm`: that says where a run is queued, and nothing of the run."""
+    rest = re.sub(r"(?ms)^slurm:.*?(?=^[^\s#]|\Z)", "", text)
+    try:
+        same = parse_matrix(rest) == matrix.model_copy(update={"slurm": {}})
+    except InputError:
+        same = False
+    return rest if same else text
 
 
 def json_schema() -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from harness.config import shipped, wheel_files
@@ -14,18 +14,23 @@ from harness.config.yaml_files import line_of
 from harness.errors import Problem, meant
 
 
-def missing_files(matrix: Matrix, text: str, matrix_path: Path, kernels: Iterable[str]) -> list[Problem]:
+def missing_files(matrix: Matrix, text: str, matrix_path: Path, kernels: Collection[str]) -> list[Problem]:
     """Of these kernels, in the order of matrix.yaml. `text` is its text."""
-    root, found = matrix_path.resolve().parent, []
-    for number, kernel in enumerate(matrix.kernels):
-        for name, place in _named(kernel) if kernel.name in kernels else ():
+    root, found = matrix_path.resolve().parent, list[Problem]()
+    named: list[tuple[tuple[str, int], list[tuple[str, Sequence[int | str]]]]]
+    named = [(("kernels", n), _named(kernel)) for n, kernel in enumerate(matrix.kernels) if kernel.name in kernels]
+    if set(matrix.groups) & set(kernels):
+        of_operators = enumerate(matrix.operators)
+        named += [(("operators", n), [(each.problem, ("problem",))]) for n, each in of_operators if each.problem]
+    for entry, files in named:
+        for name, place in files:
             path = shipped.located(root, name)
             if os.path.isfile(path):  # which is False for what no file can be called, too
                 continue
             there = path.parent.iterdir() if os.path.isdir(path.parent) else ()
             beside = [each.name for each in there if os.path.isfile(each)]
             shown = name if name.isprintable() else repr(name)
-            where = f"{matrix_path}:{line_of(text, 'kernels', number, *place)}"
+            where = f"{matrix_path}:{line_of(text, *entry, *place)}"
             remedy = f"{meant(path.name, beside, 0.75)}correct the path in matrix.yaml"
             found.append(Problem(where=where, what=f"{shown}: {_what(path)}", remedy=remedy))
     return found

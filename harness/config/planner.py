@@ -6,12 +6,13 @@ import itertools
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import PurePosixPath
 
-from harness.config.kernels import Kernel
+from harness.config.kernels import Dtype, Kernel
 from harness.config.key_inputs import Place, World, key
 from harness.config.matrix import Matrix
+from harness.config.operators import PYTORCH, Operator
 from harness.config.plan import Facts, Plan, PlannedBuild, PlannedEnvironment, PlannedLaunch
 from harness.config.workloads import Shape, Workload
 from harness.errors import InputError, meant
@@ -78,6 +79,20 @@ def _problem_info(kernel: Kernel, selection: Selection) -> WorkloadInfo:
         devices=list(kernel.devices),
         trials={"independent": trials},
         problem=kernel.problem,
+    )
+
+
+def _operator_info(operator: Operator, id: str, dtype: Dtype, backward: bool, selection: Selection) -> WorkloadInfo:
+    trials = selection.trials or (min(operator.trials, QUICK_TRIALS) if selection.quick else operator.trials)
+    return WorkloadInfo(
+        id=id,
+        name=operator.called,
+        dtype=dtype,
+        devices=list(operator.devices),
+        trials={"independent": trials},
+        problem=operator.subject,
+        operator=None if operator.request is None else asdict(operator.request),
+        backward=backward,
     )
 
 
@@ -232,10 +247,16 @@ def chosen(
     matrix: Matrix, selection: Selection, folder_files: Mapping[str, Sequence[str]]
 ) -> tuple[list[KernelInfo], list[WorkloadInfo]]:
     """The selected kernels that have a selected workload, and the workloads that they use."""
-    names = pick("kernel", selection.kernels, [kernel.name for kernel in matrix.kernels])
+    asked = [*selection.kernels, *(list(matrix.groups)[1:] if PYTORCH in selection.kernels else ())]
+    names = pick("kernel", asked, [*(kernel.name for kernel in matrix.kernels), *matrix.groups])
     shapes = [info for workload in matrix.workloads for info in _workload_infos(workload, selection)]
     problems = {kernel.name: _problem_info(kernel, selection) for kernel in matrix.kernels if kernel.problem}
-    known = [name for info in [*shapes, *problems.values()] for name in (info.name, info.id)]
+    groups = {
+        name: [_operator_info(*workload, selection) for workload in workloads]
+        for name, workloads in matrix.groups.items()
+    }
+    operators = [info for group in groups.values() for info in group]
+    known = [name for info in [*shapes, *problems.values(), *operators] for name in (info.name, info.id)]
     wanted = set(pick("workload", selection.workloads, list(dict.fromkeys(known))))
     kernels, own_problems = list[KernelInfo](), list[WorkloadInfo]()
     for kernel in (kernel for kernel in matrix.kernels if kernel.name in names):
@@ -265,6 +286,21 @@ def chosen(
                 references=["model"] if kernel.problem else list(matrix.references),
             )
         )
+    for name, group in groups.items():
+        own = [info for info in group if wanted & {info.name, info.id}]
+        if own and name in names:
+            own_problems += own
+            kernels.append(
+                KernelInfo(
+                    name=name,
+                    pytorch=True,
+                    devices=[device for device in DEVICES if any(device in info.devices for info in own)],
+                    sources=list(dict.fromkeys(info.problem for info in own if info.problem and not info.operator)),
+                    tunables={},
+                    workloads=[info.id for info in own],
+                    references=[protocol.MODEL],
+                )
+            )
     used = {id for kernel in kernels for id in kernel.workloads}
     return kernels, [info for info in [*shapes, *own_problems] if info.id in used]
 

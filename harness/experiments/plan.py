@@ -97,7 +97,7 @@ def plan_experiments(
     groups: dict[tuple[str, Device], list[Case]] = {}
     notes: list[str] = []
     for kernel, workload, device in dict.fromkeys((c.kernel, c.workload, c.device) for c in run.cells):
-        if not is_wanted(run, focus, kernel, workload, device):
+        if kernel in run.pytorch or not is_wanted(run, focus, kernel, workload, device):
             continue
         rows = [known[key] for e in run.environments if (key := (kernel, workload, device, e)) in known]
         codes = {r.environment: built.get((kernel, device, r.environment)) for r in rows}

@@ -111,7 +111,8 @@ def uncounted(run: Run) -> list[Cell]:
     on_gpus = (record for record in run.validations() if record.device == "cuda")
     called = {cell_id(record) for record in on_gpus if record.status in protocol.RAN}
     known = {cell_id(record) for record in run.experiments(CountersRecord) if record.status != protocol.NOT_RUN}
-    return [cell for cell in run.load().cells if cell_id(cell) in called - known]
+    record = run.load()
+    return [cell for cell in record.cells if cell_id(cell) in called - known and cell.kernel not in record.pytorch]
 
 
 def cell_id(record: Cell | CountersRecord | ValidationRecord) -> tuple[str, str, str, Device]:

@@ -71,7 +71,8 @@ def moved_targets(run: RunRecord, launches: Sequence[LaunchRecord]) -> list[Prof
             if ratio is not None:
                 found = Profiled(kernel=kernel, target=target, workload=workload, device=device,
                                  environments=(run.baseline, environment), ratio=ratio)  # fmt: skip
-                key = (environment, kernel if target == protocol.KERNEL else "", target, device)
+                own = {protocol.KERNEL: kernel, protocol.MODEL: workload}.get(target, "")
+                key = (environment, own, target, device)
                 largest[key] = max(largest.get(key, found), found, key=lambda each: each.size)
     return most(list(largest.values()))
 

@@ -63,10 +63,14 @@ class Launch:
             for w in plan.workloads_of(planned.kernel, planned.device)
             if not w.problem or context.stores[w.id].folder is not None
         ]
-        targets = [protocol.KERNEL, *plan.kernel(planned.kernel).references_on(planned.device)]
+        info = plan.kernel(planned.kernel)
+        self.subject = protocol.MODEL if info.pytorch else protocol.KERNEL
+        targets = list(dict.fromkeys([self.subject, *info.references_on(planned.device)]))
         wanted = [(w.id, t) for w in there for t in targets if planned.rows is None or (w.id, t) in planned.rows]
-        self.not_called = [w for w, t in wanted if t == protocol.KERNEL and validations[w].status not in protocol.RAN]
-        self.rows = [(w, t) for w, t in wanted if t != protocol.KERNEL or w not in self.not_called]
+        self.asked = list(dict.fromkeys(w for w, _ in wanted))
+        # What crashed in validation would take the others with it.
+        self.not_called = [w for w, t in wanted if t == self.subject and validations[w].status not in protocol.RAN]
+        self.rows = [(w, t) for w, t in wanted if t != self.subject or w not in self.not_called]
         self.runs_kernel = [w for w, t in self.rows if t == protocol.KERNEL]
         self.workloads = [w for w in there if w.id in dict(self.rows)]
         self._early: tuple[Gate, Future[tuple[Answer, Answer | None]]] | None = None
@@ -108,6 +112,7 @@ class Launch:
             "device": planned.device,
             "key": self.key,
             "index": planned.index,
+            "workloads": self.asked,
             "position": planned.position,
             "started_utc": started,
             "duration_s": round(answer.ended.duration_s, 3),
@@ -220,17 +225,15 @@ class Launch:
         }
 
     def _not_called(self) -> list[Timing]:
-        statuses = {workload: self.validations[workload].status for workload in self.not_called}
-        return [
-            Timing(
-                workload=id,
-                target=protocol.KERNEL,
-                order=-1,
-                status="not_run",
-                message=f"the kernel was not called: in validation it {status.replace('_', ' ')}",
-            )
-            for id, status in statuses.items()
-        ]
+        return [self._without_time(self.validations[workload]) for workload in self.not_called]
+
+    def _without_time(self, known: ValidationRecord) -> Timing:
+        """Of PyTorch itself there is no more to say than what validation said."""
+        status, message = known.status, known.message
+        if self.subject == protocol.KERNEL:
+            message = f"the kernel was not called: in validation it {status.replace('_', ' ')}"
+            status = protocol.NOT_RUN
+        return Timing(workload=known.workload, target=self.subject, order=-1, status=status, message=message)
 
 
 def _say_ended(link: Path) -> None:

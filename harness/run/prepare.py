@@ -123,6 +123,8 @@ def make_plan(options: Options, selection: Selection, *, write_pins: bool) -> Pr
     if absent := refusal(missing_files(matrix, text, options.matrix_path, planned)):
         raise absent
     sources = {kernel.name: kernel_sources(kernel, files) for kernel in matrix.kernels if kernel.name in planned}
+    of_pytorch = [kernel for kernel in draft.kernels if kernel.pytorch]
+    own_files = {kernel.name: dict.fromkeys(kernel.devices, kernel.sources) for kernel in of_pytorch}
     pins = {}
     for environment in draft.environments:
         if write_pins and not environment.spec.is_host:
@@ -136,7 +138,7 @@ def make_plan(options: Options, selection: Selection, *, write_pins: bool) -> Pr
         }
         for kernel in matrix.kernels
         if kernel.name in planned
-    }
+    } | own_files
     every = sorted({name for devices in read.values() for each in devices.values() for name in each})
     outside = foreign(root, every)
     if outside and not facts.sandboxed and not options.trust:
@@ -153,7 +155,7 @@ def make_plan(options: Options, selection: Selection, *, write_pins: bool) -> Pr
         binding_files=BINDING_FILES,
     )
     plan = plan_run(matrix, selection, facts, files, pairs)
-    return Prepared(matrix=matrix, text=text, plan=plan, choice=choice, sources=sources)
+    return Prepared(matrix=matrix, text=text, plan=plan, choice=choice, sources=sources | own_files)
 
 
 def foreign(root: Path, names: Iterable[str]) -> list[str]:

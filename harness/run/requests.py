@@ -9,7 +9,7 @@ from harness.run.context import Context
 from harness.schema.environment_records import BuildRecord
 from harness.schema.records import Device
 from harness.schema.run_records import WorkloadInfo
-from harness.worker import protocol, wire
+from harness.worker import codec, protocol, wire
 
 EXPECTED_RECIPE = "independent"
 ROOM_GIB = 2
@@ -26,10 +26,7 @@ def kernel_request(context: Context, name: str, device: Device, build_record: Bu
 
 
 def workload_request(context: Context, workload: WorkloadInfo) -> wire.WorkloadRequest:
-    problem = None
-    if workload.problem is not None:
-        store = context.stores[workload.id]
-        problem = wire.ProblemRequest(file=str(context.root / workload.problem), store=str(store.folder))
+    store = context.stores[workload.id].folder if workload.problem is not None else None
     return wire.WorkloadRequest(
         id=workload.id,
         dtype=workload.dtype,
@@ -40,8 +37,17 @@ def workload_request(context: Context, workload: WorkloadInfo) -> wire.WorkloadR
         causal=workload.causal,
         scale=workload.scale,
         recipes=workload.trials,
-        problem=problem,
+        problem=problem_request(context, workload, store),
     )
+
+
+def problem_request(context: Context, workload: WorkloadInfo, store: Path | None) -> wire.ProblemRequest | None:
+    """None of an attention."""
+    if workload.problem is None:
+        return None
+    operator = codec.checked(wire.OperatorRequest, workload.operator, "operator") if workload.operator else None
+    file = str(context.root / workload.problem) if operator is None else ""
+    return wire.ProblemRequest(file=file, store=str(store), operator=operator, backward=workload.backward)
 
 
 def room_bytes(plan: Plan) -> int:

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from harness.config.matrix import Tolerances
 from harness.isolate import Answer
 from harness.progress import Display
 from harness.run.context import Context, checked, failure, fields_of
@@ -19,7 +20,7 @@ from harness.run.parallel import run_parallel
 from harness.run.requests import files_of, kernel_request, workload_request
 from harness.schema.environment_records import BuildRecord
 from harness.schema.records import DEVICES, Device, Outcome, Status, ValidationRecord
-from harness.schema.run_records import Cell, WorkloadInfo
+from harness.schema.run_records import Cell, KernelInfo, WorkloadInfo
 from harness.schema.storage import Run, load_record, save_record
 from harness.worker import protocol, wire
 
@@ -104,23 +105,36 @@ def array_trials(workload: WorkloadInfo, targets: int) -> int:
     return max(1, min(ARRAY_TRIALS, int(fit)))
 
 
-def _identity(context: Context, cell: Cell, key: str) -> dict[str, Any]:
-    workload = context.plan.workload(cell.workload)
+def _identity(
+    cell: Cell, kernel: KernelInfo, workload: WorkloadInfo, tolerances: Tolerances, key: str
+) -> dict[str, Any]:
+    """What a validation's record says of what was validated, and by which rule."""
     return {
         **cell.model_dump(),
         "key": key,
-        "decides": context.plan.tolerances.decides,
-        "deterministic": context.plan.kernel(cell.kernel).deterministic,
-        "limits": context.plan.tolerances.limits(workload.dtype),
+        "decides": tolerances.decides,
+        "deterministic": kernel.deterministic,
+        "limits": tolerances.limits(workload.dtype),
         "started_utc": now_utc(),
     }
+
+
+def row_without_result(
+    cell: Cell, kernel: KernelInfo, workload: WorkloadInfo, tolerances: Tolerances, message: str, *, key: str = "",
+    status: Status = protocol.NOT_RUN,
+) -> ValidationRecord:  # fmt: skip
+    """The row of a cell that could not be validated."""
+    identity = _identity(cell, kernel, workload, tolerances, key)
+    return ValidationRecord(**identity, status=status, message=message, duration_s=0)
 
 
 def not_validated(
     context: Context, cell: Cell, key: str, message: str, status: Status = protocol.NOT_RUN
 ) -> ValidationRecord:
-    """The row of a cell that could not be validated."""
-    return ValidationRecord(**_identity(context, cell, key), status=status, message=message, duration_s=0)
+    """The same, of a run's plan."""
+    plan = context.plan
+    of = plan.kernel(cell.kernel), plan.workload(cell.workload), plan.tolerances
+    return row_without_result(cell, *of, message, key=key, status=status)
 
 
 def keep_outputs(out: Path, workload: WorkloadInfo) -> None:
@@ -147,7 +161,7 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
         return not_validated(context, cell, key, environment.message, protocol.BROKEN)
     if workload.problem and context.stores[workload.id].folder is None:
         return not_validated(context, cell, key, context.stores[workload.id].why, context.stores[workload.id].status)
-    identity = _identity(context, cell, key)
+    identity = _identity(cell, plan.kernel(cell.kernel), workload, plan.tolerances, key)
 
     about = f"{cell.kernel}-{cell.device}-{cell.workload}"
     out = context.scratch(cell.environment, f"{about}.out")
@@ -158,7 +172,8 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
     candidate_failure: Outcome | None = None
     candidate: wire.CandidateResult | None = None
     duration_s = 0.0
-    if built.status == protocol.OK:
+    info = plan.kernel(cell.kernel)
+    if built.status == protocol.OK and not info.pytorch:
         kernel = kernel_request(context, cell.kernel, cell.device, built)
         task = context.task(
             "candidate",
@@ -173,7 +188,7 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
             candidate_failure = failure(answer, "the kernel's process")
         else:
             candidate = candidate_result(answer)
-    else:
+    elif built.status != protocol.OK:
         candidate_failure = Outcome(status=built.status, message=built.message, log_excerpt=built.log_excerpt)
 
     keep_outputs(out, workload)
@@ -182,7 +197,7 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
     truth = context.scratch("truth", cell.workload)
     # With another precision error scales are made anew, and kept only while truths still are.
     truth_known = sum(1 for _ in truth.glob("*/*.unit")) >= sum(workload.trials.values())
-    references = plan.kernel(cell.kernel).references_on(cell.device)
+    references = info.references_on(cell.device)
     judge = wire.JudgeRequest(
         workload=request,
         seed=plan.seed,
@@ -190,6 +205,7 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
         device=cell.device,
         references=references,
         candidate=candidate,
+        subject=protocol.MODEL if info.pytorch else protocol.KERNEL,
         candidate_out=str(out),
         truth_dir=str(truth),
         arrays=str(run.folder / arrays),
@@ -198,8 +214,8 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
         decides=identity["decides"],
         deterministic=identity["deterministic"],
         limits=identity["limits"],
-        precision=plan.kernel(cell.kernel).precision,
-        power=True,
+        precision=info.precision,
+        power=not info.pytorch,  # nobody tries to get past the check
     )
     task = context.task(
         "judge", judge, cell.environment, about, timeout_s=plan.limits.validation_s,

@@ -88,6 +88,18 @@ class Agreement(Record):
     worst: Worst | None
 
 
+class OutputResult(Record):
+    """One of the outputs of a problem's model, over all trials of a recipe."""
+
+    name: str = Field(description="such as values, 0, grad of x; empty where a tensor is returned")
+    dtype: str
+    shape: list[int]
+    layout: str = Field(description="of its elements in memory: contiguous, channels_last, or the strides")
+    output_sha256: list[str] = Field(description="per trial")
+    repeats_differ: int = Field(default=0, description="trials whose second run gave other bits")
+    truth: Agreement | None = Field(default=None, description="against the truth")
+
+
 class TargetResult(Outcome):
     """One implementation (`kernel`, or a reference by name) on one recipe."""
 
@@ -105,6 +117,9 @@ class TargetResult(Outcome):
     inputs_mutated: int = Field(default=0, description="trials after which an input had changed")
     unwritten_trials: int = Field(default=0, description="trials that left poison in the output")
     nearer_to: dict[str, int] = Field(default={}, description="kernel only: trials by nearest reference")
+    outputs: list[OutputResult] = Field(
+        default=[], description="of a problem's model: each output; where there are several, `against` has the worst"
+    )
 
 
 class KnownWrong(Record):
@@ -177,6 +192,25 @@ class CrossingRecord(Record):
 # -- launches ---------------------------------------------------------------------------------------------
 
 
+class Memory(Record):
+    """Of a target's calls in a process that called nothing before, above what that had when its inputs were there."""
+
+    peak_bytes: int = Field(
+        ge=0,
+        description="most at once, with the output. On the CPU resident memory, in any but the first call; on a GPU "
+        "what PyTorch's allocator gave",
+    )
+    kept_bytes: int = Field(ge=0, description="what was left when the calls were over; a part of the peak")
+    reserved_bytes: int | None = Field(
+        default=None, ge=0, description="on a GPU: most that PyTorch's allocator took from the device"
+    )
+    outside_bytes: int | None = Field(
+        default=None,
+        ge=0,
+        description="on a GPU: what the device had less of when the calls were over, without what that allocator held",
+    )
+
+
 class Timing(Outcome):
     """One target of one workload in one launch. Samples are in measured order."""
 
@@ -242,6 +276,10 @@ class Timing(Outcome):
         "are clearly less are not believed",
     )
     hot_ordered_us: float | None = Field(default=None, description="the same, hot")
+    memory: Memory | None = Field(
+        default=None, description="None where it was not measured, as in records from before it was"
+    )
+    memory_message: str = Field(default="", description="why it was not")
 
 
 class Load(Record):
@@ -273,6 +311,9 @@ class LaunchRecord(Outcome):
     device: Device
     key: str
     index: int = Field(description="the block's number, from 0")
+    workloads: list[str] = Field(
+        default=[], description="those that it was to measure; empty, of older records: all of its kernel's"
+    )
     position: int = Field(description="position in the whole run's random order")
     started_utc: str
     duration_s: float

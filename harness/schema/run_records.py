@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from functools import cached_property
+from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -23,7 +24,9 @@ class WorkloadInfo(Record):
     causal: bool | None = None
     scale: float | None = None
     trials: dict[str, int] = Field(default={}, description="recipe to number of trials")
-    problem: str | None = Field(default=None, description="path of a problem file, instead of a shape")
+    problem: str | None = Field(default=None, description="path of a problem file, or an operator, instead of a shape")
+    operator: dict[str, Any] | None = Field(default=None, description="what an operator of PyTorch's is called with")
+    backward: bool = Field(default=False, description="whether gradients are outputs, and their time is in the time")
     flops: float | None = Field(default=None, description="floating-point operations of one call")
     bytes: float | None = Field(default=None, description="fewest bytes that one call moves: Q, K, V read, O written")
 
@@ -31,6 +34,7 @@ class WorkloadInfo(Record):
 class KernelInfo(Record):
     name: str
     control_of: str | None = Field(default=None, description="the kernel that this is a slowed copy of")
+    pytorch: bool = Field(default=False, description="whether it is PyTorch itself: its workloads are its operators")
     deterministic: bool = Field(default=False, description="whether other bits from run to run are a failure")
     precision: list[str] | None = Field(default=None, description="coarser arithmetic that it declares; None: nothing")
     devices: list[Device]
@@ -127,6 +131,9 @@ class Thresholds(Record):
         default=0.05, gt=0, lt=1, description="smallest change of a time that counts, as a share, on the CPU"
     )
     min_effect_cuda: float = Field(default=0.01, gt=0, lt=1, description="the same on a GPU")
+    memory: float = Field(
+        default=0.05, gt=0, lt=1, description="the same of a call's peak memory; less than 1 MiB never counts"
+    )
     false_discovery_rate: float = Field(
         default=0.05, gt=0, lt=1, description="among the rows that are called changed, over all rows of a run"
     )
@@ -192,6 +199,11 @@ class RunRecord(Record):
     def unconfined(self) -> bool:
         """Whether a kernel ran with the rights of the user."""
         return self.executor == "venv" if self.sandboxed is None else not self.sandboxed
+
+    @cached_property
+    def pytorch(self) -> set[str]:
+        """Names of the kernels that are PyTorch itself."""
+        return {kernel.name for kernel in self.kernels if kernel.pytorch}
 
     @property
     def problems(self) -> set[str]:

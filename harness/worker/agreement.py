@@ -138,6 +138,45 @@ def compare_both(
     return dataclasses.replace(worse, passed=passed)
 
 
+def worst(parts: Sequence[Compared]) -> Compared:
+    """What a trial of several outputs contributes: a rule passes where all pass it, and the worst of them is what the
+    trial says of errors."""
+    if len(parts) == 1:
+        return parts[0]
+    lead = max(parts, key=lambda part: (part.nonfinite, part.units or 0.0, part.largest or 0.0))
+    norms = [part.norms for part in parts if part.norms is not None]
+    return dataclasses.replace(
+        lead,
+        elements=sum(part.elements for part in parts),
+        passed={rule: all(part.passed.get(rule, False) for part in parts) for rule in lead.passed},
+        norms={name: max(each[name] for each in norms) for name in rounding.NORMS} if norms else None,
+        within={rule: sum(part.within[rule] for part in parts) for rule in TOLERANCES},
+        bad=sum(part.bad for part in parts),
+        largest=max((part.largest for part in parts if part.largest is not None), default=None),
+        total=sum(part.total for part in parts),
+        histogram=[sum(counts) for counts in zip(*(part.histogram for part in parts))],
+    )
+
+
+def chooses_alike(sources: Sequence[Array], got: Array, want: Array) -> bool:
+    """Whether two arrays of indices choose the same elements of an input: of elements that are equal, which one is
+    chosen is nobody's fault. Along any one axis, which may be missing in them, or of the input as a whole."""
+    for source in sources:
+        for axis in range(source.ndim):
+            pair = [index.astype(np.intp) for index in (got, want)]
+            if got.ndim == 0:
+                source, axis, pair = source.reshape(-1), 0, [index.reshape(1) for index in pair]
+            elif got.ndim == source.ndim - 1:
+                pair = [np.expand_dims(index, axis) for index in pair]
+            others = [[size for at, size in enumerate(each.shape) if at != axis] for each in (source, *pair)]
+            within = all(((index >= 0) & (index < source.shape[axis])).all() for index in pair)
+            if within and others[0] == others[1] == others[2]:
+                one, other = (np.take_along_axis(source, index, axis) for index in pair)
+                if np.array_equal(one, other):
+                    return True
+    return False
+
+
 def apart(
     got: Array, again: Array, want: Array | None = None, error_scale: ErrorScale | None = None
 ) -> tuple[float, float | None]:

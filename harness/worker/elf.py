@@ -141,7 +141,7 @@ def _whole(data: mmap.mmap, section: Section, entry_bytes: int) -> bytes:
 
 
 def _name(data: mmap.mmap, at: int) -> str:
-    end = data.find(b"\0", at)
-    if at >= len(data) or end < 0:
+    end = data.find(b"\0", at) if at < len(data) else -1
+    if end < 0:
         raise IndexError(at)
     return data[at:end].decode("latin-1")

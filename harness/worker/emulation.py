@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from . import contractions, dtypes, inputs, rounding, tensors
+from . import contractions, dtypes, inputs, outputs, rounding, tensors
 
 if TYPE_CHECKING:
     from .dtypes import Array
@@ -145,11 +145,16 @@ class Call:
         erring = None
         if small:  # before the operator writes into what it is given
             operands = self.args, self.kwargs
-            args, kwargs = tensors.mapped(operands, lambda value: self.moved(value, self.unit, copy=True))
+            unit = self.unit * contractions.steps(self) ** 0.5
+            args, kwargs = tensors.mapped(operands, lambda value: self.moved(value, unit, copy=True))
             erring = self.function(*args, **kwargs)
+            if unit > self.unit:
+                erring = tensors.each_float(erring, lambda value: contractions.scaled(self, value, unit))
         result = self.function(*self.args, **self.kwargs)
-        if not isinstance(result, torch.Tensor) or result.dtype != self.work:
-            return result  # numbers that were compared, or counted
+        if not isinstance(result, torch.Tensor):
+            return _with_fractions(erring, result) if isinstance(erring, (list, tuple)) else result
+        if result.dtype != self.work:  # numbers that were compared, or counted; or complex ones
+            return erring if result.is_complex() and erring is not None else result
         summed = contractions.summed(self, result)
         if summed is not None or erring is None:
             erring = self.draws.moved(result.clone(), self.unit) if summed is None else summed
@@ -219,7 +224,20 @@ def doing(arithmetic: Arithmetic) -> Iterator[Arithmetic]:
 
 
 def _cast(result: Any, dtype: Any) -> Any:
-    return tensors.each_tensor(result, lambda tensor: tensor.to(dtype) if tensor.dtype in FLOATING else tensor)
+    def cast(tensor: Any) -> Any:
+        if tensor.is_complex():
+            return tensor.to(torch.complex128 if dtype == torch.float64 else torch.complex64)
+        return tensor.to(dtype) if tensor.dtype in FLOATING else tensor
+
+    return tensors.each_tensor(result, cast)
+
+
+def _with_fractions(erring: Any, exact: Any) -> Any:
+    """Of several results those that are floating-point numbers from the first, and what was counted from the other."""
+    return type(exact)(
+        one if isinstance(one, torch.Tensor) and one.is_floating_point() else other
+        for one, other in zip(erring, exact)
+    )
 
 
 def _pairs(schema: Any, before: Any, after: Any) -> Iterator[tuple[Any, Any, Any]]:
@@ -242,28 +260,34 @@ def _promoted(given: list[Any]) -> Any:
     return found
 
 
-def exact(workload: ProblemWorkload, arrays: list[Array], short: Short | None = None) -> tuple[Array, bool]:
-    """(its output in float64, whether sums were cut); `short` as of `Arithmetic`. ValueError where the output
-    has another shape than in the dtype."""
+def exact(
+    workload: ProblemWorkload, arrays: list[Array], short: Short | None = None
+) -> tuple[dict[str, Array], bool]:
+    """(its outputs in float64, whether sums were cut); `short` as of `Arithmetic`. ValueError where an output has
+    another shape than in the dtype."""
     arithmetic = Arithmetic(short=short)
     model = _doubled(_copied(workload))
     arguments = workload.arguments(arrays, "cpu", lambda tensor: tensor.double())
     with doing(arithmetic):
-        output = model(*arguments)
-    if tuple(output.shape) != workload.shape:
-        raise ValueError(f"the float64 model gives {tuple(output.shape)}")
-    return np.ascontiguousarray(output.numpy(), dtype=np.float64), arithmetic.shortened
+        output = workload.call(model, arguments)
+    found = {name: tensor.detach() for name, tensor in outputs.named(output).items()}
+    shapes = {name: tuple(tensor.shape) for name, tensor in found.items()}
+    if shapes != {name: shape for name, (shape, _) in workload.outputs.items()}:
+        raise ValueError("the float64 model gives {}".format(", ".join(map(str, shapes.values()))))
+    values = {name: np.ascontiguousarray(tensor.numpy(), dtype=np.float64) for name, tensor in found.items()}
+    return values, arithmetic.shortened
 
 
 def emulated(
     workload: ProblemWorkload, arrays: list[Array], precision: Sequence[str] = (), realisation: int = 0
-) -> Array:
-    """What straightforward arithmetic in the dtype gives, as an array that holds it exactly."""
+) -> dict[str, Array]:
+    """What straightforward arithmetic in the dtype gives, as arrays that hold it exactly."""
     model = _copied(workload)
     arguments = workload.arguments(arrays, "cpu")
     with doing(Arithmetic(Realisation(realisation), precision)):
-        output = model(*arguments)
-    return dtypes.decode(tensors.to_array(output), tensors.dtype_name(output))
+        output = workload.call(model, arguments)
+    found = outputs.named(output)
+    return {name: dtypes.decode(tensors.to_array(t), tensors.dtype_name(t)) for name, t in found.items()}
 
 
 def _copied(workload: ProblemWorkload) -> Any:

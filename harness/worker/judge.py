@@ -16,7 +16,8 @@ import torch
 
 from . import agreement, dtypes, power, protocol, truth, wire
 from . import workload as workloads
-from .judging import Output, Reference, failure_of, is_possible, judged_as, read_output, would_pass
+from .judging import Output, Outputs, Reference, failure_of, is_possible, judged_as, main_of, read_output, would_pass
+from .parts import Seen, look, output_result
 from .rounding import Norms
 from .verdict import describe_target, describe_validation, nearer, spelled
 from .wire import Failed
@@ -26,15 +27,6 @@ if TYPE_CHECKING:
     from .inputs import Shape
 
 MANY_BYTES = 1 << 30  # of a trial's tensors: the next one's are made when these are judged
-
-
-class Seen(NamedTuple):
-    """What is kept of one target's output of one trial."""
-
-    sha256: str
-    apart: tuple[float, float | None] | None  # how far its second run is from its first, where it has other bits
-    mutated: bool
-    unwritten: bool
 
 
 class Row(NamedTuple):
@@ -57,7 +49,7 @@ class Candidate:
     def __init__(self, result: wire.CandidateResult, folder: str, workload: workloads.Workload) -> None:
         self.result, self.folder, self.workload = result, folder, workload
 
-    def output(self, recipe: str, trial: int, _arguments: list[Any], expected: tuple[Shape, str] | None) -> Output:
+    def output(self, recipe: str, trial: int, _arguments: list[Any], expected: tuple[Shape, str] | None) -> Outputs:
         failed = failure_of(self.result)
         if failed is not None:
             raise failed
@@ -71,7 +63,7 @@ class Candidate:
             raise Failed(protocol.WRONG, f"returned {tuple(row.shape)} {row.dtype}; expected {tuple(shape)} {dtype}")
         array = read_output(self.folder, f"{recipe}/{trial}.bin", dtype, shape)
         again = None if row.repeats else read_output(self.folder, f"{recipe}/{trial}.repeat.bin", dtype, shape)
-        return Output(array, dtype, again, row.mutated, row.unwritten)
+        return {"": Output(array, dtype, again, row.mutated, row.unwritten)}
 
 
 Target = Union[Candidate, Reference]
@@ -96,7 +88,7 @@ def judge(request: wire.JudgeRequest) -> wire.JudgeResult:
         buffer = io.BytesIO()
         np.savez(buffer, **kept)  # type: ignore[arg-type]
         protocol.write_atomically(request.arrays, buffer.getvalue())
-    status, message = describe_validation(recipes, request.decides, workload.no_truth)
+    status, message = describe_validation(recipes, request.decides, workload.no_truth, request.subject)
     precisions = (judged_as(request, workload, name) for name in (protocol.KERNEL, ""))
     return wire.JudgeResult(status, message, "", recipes, *precisions)
 
@@ -119,26 +111,28 @@ class Judging(NamedTuple):
         for number in range(trials):
             trial = workloads.Trial(workload, recipe, number, request.seed, self.cache)
             arguments = workload.arguments(trial.arrays, request.device)
-            outputs: dict[str, Output] = {}
+            outputs: dict[str, Outputs] = {}
             expected = workload.expected_output()
             for target in self.targets:
                 if target.name in failures:
                     continue
                 try:
-                    output = outputs[target.name] = target.output(recipe, number, arguments, expected)
+                    found = outputs[target.name] = target.output(recipe, number, arguments, expected)
                 except Failed as error:
                     failures[target.name] = error
                     continue
+                output = main_of(found)
                 if target.name == protocol.MODEL and number == 0:
                     models = dtypes.decode(output.array, output.dtype), output.dtype
                 if expected is None:  # a problem's shape is known once its model has run
                     expected = output.array.shape, output.dtype
-            size_bytes = sum(array.nbytes for array in [*trial.arrays, *(output.array for output in outputs.values())])
+            made = [output.array for found in outputs.values() for output in found.values()]
+            size_bytes = sum(array.nbytes for array in [*trial.arrays, *made])
             keep = bool(request.arrays) and _is_kept(request, number, outputs)
             while len(pending) > request.threads:
                 rows.append(pending.popleft().result())
             pending.append(self.pool.submit(self.trial, trial, outputs, recipe, keep))
-            del trial, arguments, outputs
+            del trial, arguments, outputs, made
             if size_bytes > MANY_BYTES:
                 rows.extend(job.result() for job in pending)
                 pending.clear()
@@ -161,36 +155,41 @@ class Judging(NamedTuple):
             ],
         )
 
-    def trial(self, trial: workloads.Trial, outputs: Mapping[str, Output], recipe: str, keep: bool) -> Row:
+    def trial(self, trial: workloads.Trial, outputs: Mapping[str, Outputs], recipe: str, keep: bool) -> Row:
         """Everything that needs the trial's arrays."""
         request, workload, limits = self.request, self.workload, self.request.limits
         exact = trial.truth(judged_as(request, workload, protocol.KERNEL))
-        values = {name: dtypes.decode(output.array, output.dtype) for name, output in outputs.items()}
-        again = {name: None if o.again is None else dtypes.decode(o.again, o.dtype) for name, o in outputs.items()}
+        mains = {name: main_of(found) for name, found in outputs.items()}
+        values = {name: dtypes.decode(output.array, output.dtype) for name, output in mains.items()}
+        again = {name: None if o.again is None else dtypes.decode(o.again, o.dtype) for name, o in mains.items()}
+        looking = {}  # truths are made here: what makes them waits for the others itself
+        for name, found in outputs.items():
+            precision = judged_as(request, workload, name)
+            for part, output in found.items():
+                own = trial.truth(precision, part)
+                looking[name, part] = self.within.submit(look, output, own, trial, limits)
         jobs = {}
-        for name, value in values.items():
-            own = trial.truth(judged_as(request, workload, name))
-            if own is not None and own.values.shape == value.shape:
-                args = value, again[name], own.values, limits, own.error_scale
-                jobs[name, protocol.TRUTH] = self.within.submit(agreement.compare_both, *args)
         if protocol.KERNEL in values:
             kernel, repeat = values[protocol.KERNEL], again[protocol.KERNEL]
             for name, value in values.items():
                 if name != protocol.KERNEL and value.shape == kernel.shape:
                     pair = protocol.KERNEL, name
                     jobs[pair] = self.within.submit(agreement.compare_both, kernel, repeat, value, limits)
-        pairs = {names: job.result() for names, job in jobs.items()}
+        seen = {}
+        pairs: dict[tuple[str, str], agreement.Compared] = {}
+        for name, found in outputs.items():
+            parts = {part: looking[name, part].result() for part in found}
+            some = list(found.values())
+            seen[name] = Seen(parts, any(each.mutated for each in some), any(each.unwritten for each in some))
+            compared = [part.truth for part in parts.values() if part.truth is not None]
+            if len(compared) == len(parts):
+                pairs[name, protocol.TRUTH] = agreement.worst(compared)
+        pairs.update((names, job.result()) for names, job in jobs.items())
         if keep:
-            for name, output in outputs.items():
+            for name, output in mains.items():
                 self.kept[f"{recipe}/{trial.number}/{name}"] = output.array
             if exact is not None:
                 self.kept[f"{recipe}/{trial.number}/{protocol.TRUTH}"] = exact.values
-        seen = {}
-        for name, output in outputs.items():
-            second = again[name]
-            between = (exact.values, exact.error_scale) if exact is not None else ()
-            apart = None if second is None else agreement.apart(values[name], second, *between)
-            seen[name] = Seen(output.sha256, apart, output.mutated, output.unwritten)
         judged = pairs.get((protocol.KERNEL, protocol.TRUTH))
         failing = trial.number == 0 and judged is not None and not judged.passed["rounding"]
         return Row(
@@ -203,9 +202,10 @@ class Judging(NamedTuple):
         )
 
 
-def _is_kept(request: wire.JudgeRequest, trial: int, outputs: Mapping[str, Output]) -> bool:
+def _is_kept(request: wire.JudgeRequest, trial: int, outputs: Mapping[str, Outputs]) -> bool:
     """Whether a trial's outputs, and its truth, are kept to be crossed: of the first trials, while there is room."""
-    size_bytes = sum(output.array.nbytes + 8 * output.array.size / len(outputs) for output in outputs.values())
+    mains = [main_of(found) for found in outputs.values()]
+    size_bytes = sum(output.array.nbytes + 8 * output.array.size / len(mains) for output in mains)
     room = request.array_bytes
     return trial < request.array_trials and (room is None or size_bytes * (trial + 1) <= room)
 
@@ -226,6 +226,9 @@ def _target_result(
     result.repeats_max_units = max((units for _, units in apart if units is not None), default=None)
     result.inputs_mutated = sum(each.mutated for each in seen)
     result.unwritten_trials = sum(each.unwritten for each in seen)
+    if name == protocol.MODEL:
+        parts = [part for part in seen[0].parts if all(part in each.parts for each in seen)]
+        result.outputs = [output_result(part, [each.parts[part] for each in seen]) for part in parts]
     is_kernel = name == protocol.KERNEL
     for other in [protocol.TRUTH, *(request.references if is_kernel else ())]:
         found = [row.pairs[name, other] for row in rows if (name, other) in row.pairs]

@@ -9,12 +9,12 @@ import errno
 import hashlib
 import os
 import stat
-from typing import TYPE_CHECKING, Any, BinaryIO, Mapping, Sequence, Union
+from typing import TYPE_CHECKING, Any, BinaryIO, Dict, Mapping, Sequence, Union
 
 import numpy as np
 import torch
 
-from . import agreement, dtypes, protocol, rounding, tensors, wire
+from . import agreement, dtypes, outputs, protocol, rounding, tensors, wire
 from .wire import Failed
 
 if TYPE_CHECKING:
@@ -83,10 +83,16 @@ def open_plain(folder: str, name: str) -> BinaryIO:
 
 
 class Output:
-    """What one target produced in one trial: its array in `dtype`'s storage, and what was seen while it ran."""
+    """One output of one target in one trial: its array in `dtype`'s storage, and what was seen while it ran."""
 
     def __init__(
-        self, array: Array, dtype: str, again: Array | None = None, mutated: bool = False, unwritten: bool = False
+        self,
+        array: Array,
+        dtype: str,
+        again: Array | None = None,
+        mutated: bool = False,
+        unwritten: bool = False,
+        layout: str = "contiguous",
     ) -> None:
         self.array = array
         self.again = again  # the second run's, where it has other bits
@@ -94,6 +100,15 @@ class Output:
         self.sha256 = hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
         self.mutated = mutated
         self.unwritten = unwritten
+        self.layout = layout
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether its elements are whole numbers, or true and false."""
+        return self.dtype not in (*dtypes.UNIT_ROUNDOFF, "float64")
+
+
+Outputs = Dict[str, Output]  # of one target in one trial, by name; of one tensor alone the name is empty
 
 
 class Reference:
@@ -105,7 +120,7 @@ class Reference:
         self.operators: list[str] | None = None
         self.failed: Failed | None = None
 
-    def output(self, _recipe: str, trial: int, arguments: list[Any], _expected: object) -> Output:
+    def output(self, _recipe: str, trial: int, arguments: list[Any], _expected: object) -> Outputs:
         """At first it is proven which operators run. What failed once fails."""
         if self.operators is None and self.failed is None:
             try:
@@ -117,15 +132,24 @@ class Reference:
         try:
             with torch.no_grad(), self.reference.active():
                 call = self.reference.bind(arguments)
-                outputs = [self.reference.judged(call) for _ in range(2 if trial < REPEATED_TRIALS else 1)]
-                dtype = tensors.dtype_name(outputs[0])
-                outputs = [tensors.to_array(output) for output in outputs]
+                values = [self.reference.judged(call) for _ in range(2 if trial < REPEATED_TRIALS else 1)]
+                first, second = outputs.named(values[0]), outputs.named(values[-1])
+                return {name: _as_output(tensor, second[name]) for name, tensor in first.items()}
         except Exception as error:  # a problem's model is the user's own code
             lines = str(error).strip().splitlines() or [type(error).__name__]
             self.failed = Failed(protocol.CRASHED, lines[0])
             raise self.failed from None
-        first, second = outputs[0], outputs[-1]
-        return Output(first, dtype, None if tensors.same_arrays(first, second) else second)
+
+
+def main_of(found: Outputs) -> Output:
+    """The output that stands for all where one must: the first of numbers with a fraction, else the first."""
+    return next((output for output in found.values() if not output.is_counted), next(iter(found.values())))
+
+
+def _as_output(first: Any, second: Any) -> Output:
+    one, other = tensors.to_array(first), tensors.to_array(second)
+    again = None if tensors.same_arrays(one, other) else other
+    return Output(one, tensors.dtype_name(first), again, layout=outputs.layout(first))
 
 
 Request = Union[wire.JudgeRequest, wire.WeighRequest]
@@ -143,7 +167,7 @@ def judged_as(request: Request, workload: Workload, name: str) -> list[str]:
 def would_pass(trial: Trial, value: Array, limits: Mapping[str, float]) -> list[str]:
     """The precision at which an output that fails would pass, had it been declared; else nothing."""
     coarser = rounding.effective(rounding.DECLARED, trial.workload.dtype)
-    exact = trial.truth(coarser) if tuple(coarser) not in trial.found else None
+    exact = trial.truth(coarser) if (tuple(coarser), "") not in trial.found else None
     if exact is None or not agreement.compare(value, exact.values, limits, exact.error_scale).passed["rounding"]:
         return []
     return coarser

@@ -16,12 +16,13 @@ import importlib.util
 import os
 import sys
 import threading
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, List, Sequence
 
 import numpy as np
 import torch
 
-from . import draws, dtypes, emulation, protocol, rounding, tensors, wire
+from . import draws, dtypes, emulation, operator_problem, outputs, protocol, rounding, tensors, wire
 
 if TYPE_CHECKING:
     from .dtypes import Array
@@ -45,6 +46,11 @@ def load_module(path: str) -> Any:
     return module
 
 
+def module_of(path: str, operator: wire.OperatorRequest | None) -> Any:
+    """Who has Model, get_inputs and get_init_inputs: a file, or an operator."""
+    return load_module(path) if operator is None else operator_problem.OperatorProblem(operator)
+
+
 def construct(model: Callable[..., Any], initial: Sequence[Any]) -> Any:
     """An instance by KernelBench's convention: positional, or, for one dict, by keyword."""
     if len(initial) == 1 and isinstance(initial[0], dict):
@@ -53,18 +59,23 @@ def construct(model: Callable[..., Any], initial: Sequence[Any]) -> Any:
 
 
 class ProblemWorkload:
-    """A problem file with its stored tensors. The only recipe is `independent`."""
+    """A problem file, or an operator in its place, with its stored tensors. The only recipe is `independent`."""
 
     def __init__(self, value: wire.WorkloadRequest) -> None:
         assert value.problem is not None
         self.id = value.id
         self.dtype = value.dtype
         self.problem = value.problem.file
+        self.operator, self.backward = value.problem.operator, value.problem.backward
+        self.name = "Model" if self.operator is None else self.operator.name
         self.folder = value.problem.store
         self.recipes = {"independent": value.recipes["independent"]}
         self.index: dict[str, Any] = protocol.read_json(os.path.join(self.folder, "index.json"))
-        self.shape: Shape | None = None  # of the output, and its dtype: known once the reference has run
+        self.outputs: dict[str, tuple[Shape, str]] = {}  # shape and dtype of each: known once the reference has run
+        self.shape: Shape | None = None  # of the one that stands for all, and its dtype
         self.out_dtype = ""
+        self.directions = outputs.Directions(self.dtype)
+        self.recent: tuple[str, dict[Any, Any]] = "", {}  # what was computed of the last inputs, for each output
         self.no_truth = ""
         self.pristine: Any = None
         self.drawing = threading.RLock()  # truths are computed in other threads, and PyTorch's generator is one
@@ -97,7 +108,7 @@ class ProblemWorkload:
             values = [self._value(entry, "cpu") for entry in sets[trial % len(sets)]]
         else:
             with self.drawing:
-                values, _, continuous = made(load_module(self.problem), self.index["seed"], trial, self.dtype, each)
+                values, _, continuous = made(self._module(self.problem), self.index["seed"], trial, self.dtype, each)
         factor = 2.0 ** -protocol.SCALED_RECIPES.get(recipe, 0)
         values = values if factor == 1 else tensors.each_float(values, lambda tensor: tensor * factor)
         return Inputs(values, continuous)
@@ -108,10 +119,13 @@ class ProblemWorkload:
         copied = [tensors.each_tensor(value, lambda tensor: tensor.to(device, copy=True)) for value in arrays.values]
         return [tensors.each_float(value, cast) for value in copied]
 
+    def _module(self, path: str) -> Any:
+        return module_of(path, self.operator if path == self.problem else None)
+
     def model(self, path: str, name: str, device: str) -> tuple[Any, str]:
         """(an instance of the file's class with the stored weights, a note on what could not be given)."""
         self.reseed()
-        module = load_module(path)
+        module = self._module(path)
         self.reseed()
         if not hasattr(module, name):
             raise AttributeError(f"{os.path.basename(path)} defines no {name}")
@@ -124,6 +138,21 @@ class ProblemWorkload:
         elif state or own:
             note = f"{name}'s weights have other names or shapes than Model's: it keeps those of the same seed"
         return model.to(device=device, dtype=getattr(torch, self.dtype)), note
+
+    def call(self, model: Any, arguments: Sequence[Any]) -> Any:
+        """What the model returns; with `backward`, gradients beside it."""
+        return outputs.with_gradients(self.directions, model, arguments) if self.backward else model(*arguments)
+
+    def saw(self, found: outputs.Outputs) -> None:
+        """The outputs of the reference, by name: from now on it is known what they are like."""
+        self.outputs = {name: (tuple(tensor.shape), tensors.dtype_name(tensor)) for name, tensor in found.items()}
+        self.shape, self.out_dtype = self.outputs[self.main]
+
+    @property
+    def main(self) -> str:
+        """The first output of numbers with a fraction, else the first."""
+        floating = (name for name, (_, dtype) in self.outputs.items() if dtype in dtypes.UNIT_ROUNDOFF)
+        return next(floating, next(iter(self.outputs)))
 
     def reseed(self) -> None:
         """Before a call that is judged."""
@@ -139,11 +168,12 @@ class ProblemWorkload:
 
     def draws(self, call: Callable[[], Any]) -> bool:
         """Whether a call of the reference gives something else under another seed."""
-        outputs = []
+        found = []
         for seed in (self.index["seed"], self.index["seed"] + 1):
             _seed(seed)
-            outputs.append(call().clone())  # it may give the same memory twice
-        return not tensors.same_bits(*outputs)
+            found.append({name: tensor.clone() for name, tensor in outputs.named(call()).items()})  # of its own memory
+        one, other = found
+        return one.keys() != other.keys() or not all(tensors.same_bits(one[name], other[name]) for name in one)
 
     # -- what a target must give -------------------------------------------------------------------------
 
@@ -176,38 +206,61 @@ class ProblemWorkload:
     # -- truth -------------------------------------------------------------------------------------------
 
     def truth(
-        self, arrays: list[Array], inputs_sha256: str, cache: Cache, precision: Sequence[str] = ()
+        self, arrays: list[Array], inputs_sha256: str, cache: Cache, precision: Sequence[str] = (), output: str = ""
     ) -> Exact | None:
-        """The `truth.Exact` of Model's output on the CPU; None where it cannot be, and `no_truth` says why."""
+        """The `truth.Exact` of one of Model's outputs on the CPU, else of the main one; None where it cannot be, and
+        `no_truth` says why."""
         if self.shape is None:
             self.no_truth = self.no_truth or "Model has not run here"
             return None
+        name = output if output in self.outputs else self.main
+        shape, dtype = self.outputs[name]
         weights = protocol.digest([self.index["state"], self.index["init"]])
-        key = ["problem", protocol.sha256_file(self.problem), weights, list(self.shape), self.dtype, self.out_dtype]
+        key: list[object] = ["problem", self._digest(), weights, list(shape), self.dtype, dtype]
+        key += [self.backward, name] if self.backward or len(self.outputs) > 1 else []
         try:
             with self.drawing:
+                if self.recent[0] != inputs_sha256:
+                    self.recent = inputs_sha256, {}
                 return cache.get(
-                    inputs_sha256,
-                    key,
-                    self.shape,
-                    self.out_dtype,
-                    precision,
-                    lambda known: self._computed(known, arrays, precision),
-                )
+                    inputs_sha256, key, shape, dtype, precision,
+                    lambda known: self._computed(known, arrays, precision, name),
+                )  # fmt: skip
         except Exception as error:
             self.no_truth = f"{type(error).__name__}: {error}"[:500]
             print(f"no truth: {self.no_truth}", file=sys.stderr)
             return None
 
+    def _digest(self) -> str:
+        return protocol.sha256_file(self.problem) if self.operator is None else protocol.digest(asdict(self.operator))
+
     def _computed(
-        self, known: Array | None, arrays: list[Array], precision: Sequence[str]
+        self, known: Array | None, arrays: list[Array], precision: Sequence[str], name: str
     ) -> tuple[Array, Iterable[Array]]:
         """The truth, and as many emulated outputs as it takes for none of them to be near it by luck."""
+        shape, _ = self.outputs[name]
         half = self.dtype in ("float16", "bfloat16")
-        few = int(np.prod(self.shape or (), dtype=np.int64)) < FEW_ELEMENTS
+        few = int(np.prod(shape, dtype=np.int64)) < FEW_ELEMENTS
         count = 4 if few else 1 if half and not precision else 2
-        exact = emulation.exact(self, arrays)[0] if known is None else known
-        return exact, (emulation.emulated(self, arrays, precision, number) for number in range(count))
+        exact = known
+        if exact is None:
+            exact = self._once("exact", lambda: emulation.exact(self, arrays)[0])[name]
+
+        def emulated(number: int) -> Array:
+            made = self._once((*precision, number), lambda: emulation.emulated(self, arrays, precision, number))
+            found: Array = made[name]
+            return found
+
+        return exact, map(emulated, range(count))
+
+    def _once(self, key: object, make: Callable[[], dict[str, Array]]) -> dict[str, Array]:
+        """What all outputs of one trial are computed by at once; kept only where there are several."""
+        made: dict[str, Array] | None = self.recent[1].get(key)
+        if made is None:
+            made = make()
+            if len(self.outputs) > 1:
+                self.recent[1][key] = made
+        return made
 
     def alike(self, arrays: list[Array]) -> list[tuple[str, Array]]:
         """(name, values) of the inputs that have the output's shape and dtype."""
@@ -222,7 +275,7 @@ class ProblemWorkload:
 
     def emulated(self, arrays: list[Array], precision: Sequence[str] = ()) -> Array:
         with self.drawing:
-            return emulation.emulated(self, arrays, precision)
+            return emulation.emulated(self, arrays, precision)[self.main]
 
     def wrong_answers(self, arrays: list[Array], _each: Each) -> Iterator[WrongAnswer]:
         """See `power.specific`: its sums cut short."""
@@ -234,7 +287,7 @@ class ProblemWorkload:
             with self.drawing:
                 values, any_short = emulation.exact(self, arrays, lacking)
             if any_short:
-                yield "short", f"sums without {name}", None, values
+                yield "short", f"sums without {name}", None, values[self.main]
 
 
 def drawn(device: str) -> list[bytes]:

@@ -48,6 +48,7 @@ LOADING, CONSTRUCTING = "loading ", "constructing ModelNew"  # begin the message
 MAKING = "making the inputs of "  # begins that of a problem file that fails
 UNPACKED = "site"  # the folder of an unpacked wheel, beside it
 KERNEL = "kernel"  # the target's name of the code under test
+HAS_NO = " has no torch."  # in the message of an operator that this PyTorch lacks
 MODEL = "model"  # the reference of a problem file: its own ``Model``
 TRUTH = "truth"
 

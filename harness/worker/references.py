@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable, ContextManager, Iterable, Itera
 
 import torch
 
-from . import dtypes, protocol, tensors, wire
+from . import outputs, protocol, tensors, wire
 
 if TYPE_CHECKING:
     from .problem import ProblemWorkload
@@ -121,25 +121,26 @@ class ModelReference:
         return []
 
     def attempt(self, arguments: list[Any]) -> None:
-        """`wire.Failed` where the model does not run, or gives something else than a tensor."""
+        """`wire.Failed` where the model does not run, or gives what cannot be compared."""
         try:
             if self.model is None:
                 self.model, _ = self.workload.model(self.workload.problem, "Model", self.device)
             with torch.no_grad():
-                output = self.model(*arguments)
+                output = self.workload.call(self.model, arguments)
+            self.workload.saw(outputs.named(output))
+        except wire.Failed as error:
+            said = str(error)
+            words = said if protocol.HAS_NO in said else f"{self.workload.name} {said}"
+            raise wire.Failed(error.status, words) from None
         except Exception as error:
-            message = f"Model raised {type(error).__name__}: {error}"
+            message = f"{self.workload.name} raised {type(error).__name__}: {error}"
             raise wire.Failed(protocol.UNSUPPORTED, message) from None
-        if not isinstance(output, torch.Tensor) or tensors.dtype_name(output) not in dtypes.STORAGE:
-            message = f"Model returns {type(output).__name__}, not one tensor"
-            raise wire.Failed(protocol.UNSUPPORTED, message)
-        self.workload.shape, self.workload.out_dtype = tuple(output.shape), tensors.dtype_name(output)
 
     def active(self) -> ContextManager[None]:
         return contextlib.nullcontext()
 
     def bind(self, arguments: list[Any]) -> Callable[[], Any]:
-        return lambda: self.model(*arguments)
+        return lambda: self.workload.call(self.model, arguments)
 
     def judged(self, call: Callable[[], Any]) -> Any:
         with self.workload.drawing:

@@ -21,7 +21,7 @@ INDEX = "index.json"
 def store(request: wire.StoreRequest) -> wire.StoreResult:
     torch.manual_seed(request.seed)
     try:
-        module = problem.load_module(request.problem)
+        module = problem.module_of(request.problem, request.operator)
         dtype = getattr(torch, request.dtype)
         writer = Writer(request.out, request.most_bytes)
         initial = tensors.each_float(list(module.get_init_inputs()), lambda tensor: tensor.to(dtype))
@@ -40,7 +40,7 @@ def store(request: wire.StoreRequest) -> wire.StoreResult:
         }
     except Exception as error:
         status: protocol.Status = protocol.KILLED if isinstance(error, TooLarge) else protocol.CRASHED
-        failed = kernels.failure(error, protocol.MAKING + os.path.basename(request.problem))
+        failed = kernels.failure(error, protocol.MAKING + (os.path.basename(request.problem) or "an operator"))
         raise wire.Failed(status, failed.message, failed.log_excerpt) from None
     path = os.path.join(request.out, INDEX)
     protocol.write_json(path, index)

@@ -69,12 +69,12 @@ def spelled(precision: Collection[str]) -> str:
 
 
 def describe_validation(
-    recipes: Iterable[wire.RecipeResult], decides: str, no_truth: str = ""
+    recipes: Iterable[wire.RecipeResult], decides: str, no_truth: str = "", subject: str = protocol.KERNEL
 ) -> tuple[protocol.Status, str]:
-    """(status, message) of the kernel over all recipes. What passes is undecidable where what is wrong would too."""
-    kernels = [(r, t) for r in recipes for t in r.targets if t.target == protocol.KERNEL]
+    """(status, message) of the subject over all recipes. What passes is undecidable where what is wrong would too."""
+    kernels = [(r, t) for r in recipes for t in r.targets if t.target == subject]
     if not kernels:
-        return protocol.NOT_RUN, "no output of the kernel to judge"
+        return protocol.NOT_RUN, f"no output of the {subject} to judge"
     failed = [(recipe, target) for recipe, target in kernels if target.status != protocol.OK]
     if not failed:
         units = [target.repeats_max_units for _, target in kernels]
@@ -88,7 +88,7 @@ def describe_validation(
         return recipe.trials - (target.against[0].passed.get(decides, 0) if target.against else 0)
 
     recipe, target = max(failed, key=failures)
-    return target.status, f"{recipe.recipe}: {target.message}"
+    return target.status, target.message if subject != protocol.KERNEL else f"{recipe.recipe}: {target.message}"
 
 
 def _decided(kernels: Iterable[Judged], decides: str, no_truth: str, said: str) -> tuple[protocol.Status, str]:
@@ -97,11 +97,12 @@ def _decided(kernels: Iterable[Judged], decides: str, no_truth: str, said: str) 
         why = power.undecidable(recipe.power)
         if decides == "rounding" and all(item.against != protocol.TRUTH for item in kernel.against):
             some = bool(recipe.costs)  # and then what was proven of the rule was proven with a truth
+            where = "" if kernel.target == protocol.MODEL else f"{recipe.recipe}: "
             lacks = "there is no truth{} ({})".format(
                 " for every trial" if some else "", no_truth or "nobody computed it"
             )
             if some or not recipe.power:
-                return protocol.UNDECIDABLE, f"{recipe.recipe}: {lacks}"
+                return protocol.UNDECIDABLE, where + lacks
             said = "; ".join(filter(None, [said, lacks + ": held against Model, by KernelBench's tolerance"]))
         if why:
             return protocol.UNDECIDABLE, f"{recipe.recipe}: {why}"

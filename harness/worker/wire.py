@@ -75,9 +75,37 @@ class KernelRequest(Request):
         return bool(self.model_new or self.entry)
 
 
+class TensorRequest(Request):
+    """`harness.config.operators.Tensor` says what each is."""
+
+    shape: List[int]
+    values: str = "normal"
+    below: int = 2
+
+
+class ArgumentRequest(Request):
+    """One tensor, or a list of them, given by its place or by its name."""
+
+    tensors: List[TensorRequest]
+    name: str = ""
+    several: bool = False
+
+
+class OperatorRequest(Request):
+    """An operator of PyTorch's, such as torch.topk, and what it is called with."""
+
+    name: str
+    tensors: List[ArgumentRequest]
+    arguments: Dict[str, Any] = field(default_factory=dict)
+
+
 class ProblemRequest(Request):
+    """A problem file, or an operator in its place."""
+
     file: str
     store: str
+    operator: Optional[OperatorRequest] = None
+    backward: bool = False  # whether gradients are outputs, too
 
 
 class WorkloadRequest(Request):
@@ -227,6 +255,18 @@ class Agreement(Reply):
     worst: Optional[Worst]
 
 
+class OutputResult(Reply):
+    """One of several outputs of a target, over all trials; the target's own numbers are the worst of all."""
+
+    name: str
+    dtype: str
+    shape: List[int]
+    layout: str
+    output_sha256: List[str]
+    repeats_differ: int = 0
+    truth: Optional[Agreement] = None
+
+
 class TargetResult(Result):
     target: str = ""
     operators: List[str] = field(default_factory=list)
@@ -238,6 +278,7 @@ class TargetResult(Result):
     inputs_mutated: int = 0
     unwritten_trials: int = 0
     nearer_to: Dict[str, int] = field(default_factory=dict)
+    outputs: List[OutputResult] = field(default_factory=list)
 
 
 class KnownWrong(Reply):
@@ -258,6 +299,15 @@ class RecipeResult(Reply):
     costs: List[Dict[str, float]]
     power: List[KnownWrong]
     targets: List[TargetResult]
+
+
+class Memory(Reply):
+    """Bytes above what its process had before the first call; `harness.schema.records.Memory` says what each is."""
+
+    peak_bytes: int
+    kept_bytes: int
+    reserved_bytes: Optional[int] = None
+    outside_bytes: Optional[int] = None
 
 
 class Timing(Result):
@@ -285,6 +335,8 @@ class Timing(Result):
     checked: int = 0
     ordered_us: Optional[float] = None
     hot_ordered_us: Optional[float] = None
+    memory: Optional[Memory] = None
+    memory_message: str = ""
 
 
 class Load(Reply):
@@ -481,6 +533,7 @@ class CandidateResult(Result):
 class JudgeRequest(JudgingRequest):
     references: List[str]
     candidate: Optional[CandidateResult]  # None: there is none
+    subject: str = "kernel"  # whose outputs decide the cell's status
     deterministic: bool = False
     power: bool = False
     arrays: str = ""  # where to keep outputs
@@ -600,6 +653,7 @@ class StoreRequest(Request):
     trials: int
     dtype: str
     most_bytes: int
+    operator: Optional[OperatorRequest] = None
 
 
 class StoreResult(Result):
@@ -608,13 +662,12 @@ class StoreResult(Result):
 
 class CallsRequest(Request):
     problems: List[str]  # paths
+    operators: List[OperatorRequest] = field(default_factory=list)
 
 
 class CallsResult(Result):
-    """By path."""
-
-    operators: Dict[str, List[str]] = field(default_factory=dict)
-    failures: Dict[str, str] = field(default_factory=dict)
+    operators: List[str] = field(default_factory=list)
+    failures: List[str] = field(default_factory=list)
 
 
 class CeilingsRequest(Request):

@@ -33,16 +33,17 @@ class Trial:
     def __init__(self, workload: Workload, recipe: str, number: int, seed: int, cache: Cache) -> None:
         self.workload, self.number, self.cache = workload, number, cache
         self.arrays = workload.arrays(recipe, number, seed, cache.each)
-        self.found: dict[tuple[str, ...], Exact | None] = {}
+        self.found: dict[tuple[tuple[str, ...], str], Exact | None] = {}
 
     @functools.cached_property
     def sha256(self) -> str:
         return inputs.digest(self.arrays)
 
-    def truth(self, precision: Sequence[str] = ()) -> Exact | None:
-        key = tuple(precision)
+    def truth(self, precision: Sequence[str] = (), output: str = "") -> Exact | None:
+        """Of one output, by its name."""
+        key = tuple(precision), output
         if key not in self.found:
-            self.found[key] = self.workload.truth(self.arrays, self.sha256, self.cache, precision)
+            self.found[key] = self.workload.truth(self.arrays, self.sha256, self.cache, precision, output)
         return self.found[key]
 
 
@@ -109,7 +110,9 @@ class AttentionWorkload:
         """What the references do beyond plain arithmetic in the dtype."""
         return []
 
-    def truth(self, arrays: list[Array], inputs_sha256: str, cache: Cache, precision: Sequence[str] = ()) -> Exact:
+    def truth(
+        self, arrays: list[Array], inputs_sha256: str, cache: Cache, precision: Sequence[str] = (), _output: str = ""
+    ) -> Exact:
         """The `truth.Exact` of these inputs, measured by arithmetic of that precision."""
         key: list[Any] = ["attention", self.dtype, list(self.shape), self.causal, self.scale.hex()]
         key += [] if self.positions is None else [self.positions.tolist()]

@@ -13,6 +13,7 @@ WRONG_EVERYWHERE = "wrong_everywhere"
 KERNEL_CODE_MOVED = "kernel_code_moved"
 BUILD_MOVED = "build_moved"
 REFERENCE_MOVED = "reference_moved"
+OPERATOR_MOVED = "operator_moved"
 DEFAULT_BACKEND_MOVED = "default_backend_moved"
 INPUTS_MOVED = "inputs_moved"
 UNINITIALISED_SHARED = "uninitialised_shared"
@@ -34,6 +35,7 @@ LATENCY_OPERATOR = "latency_operator"
 LATENCY_LAUNCH_OVERHEAD = "latency_launch_overhead"
 LATENCY_CLOCK_OR_LOAD = "latency_clock_or_load"
 LATENCY_THREAD_COUNT = "latency_thread_count"
+MEMORY_USE = "memory_use"
 NOTHING_MOVED = "nothing_moved"
 UNDECIDED = "undecided"
 
@@ -57,6 +59,7 @@ NAMES = {
     ENVIRONMENT_CONFOUNDER: "the environment, not PyTorch's version alone",
     DEFAULT_BACKEND_MOVED: "PyTorch's default backend moved",
     REFERENCE_MOVED: "the reference moved",
+    OPERATOR_MOVED: "PyTorch's operator moved",
     UNSUPPORTED_COMBINATION: "not supported",
     MASKED_BY_INPUTS: "masked by the inputs",
     RANGE_OVERFLOW: "range or overflow",
@@ -68,17 +71,18 @@ NAMES = {
     LATENCY_LAUNCH_OVERHEAD: "the number and cost of calls",
     LATENCY_THREAD_COUNT: "the number of threads",
     LATENCY_CLOCK_OR_LOAD: "clock or load",
+    MEMORY_USE: "the memory of its calls",
     UNDECIDED: "undecided",
     NOTHING_MOVED: "nothing moved",
 }
 # What mends a cause, where that is the same for every kernel.
 FIXES = {
     WRONG_STREAM: "launch on the stream that is given, in C++ at::cuda::getCurrentCUDAStream()",
-    OUT_OF_BOUNDS: "check every index against the tensor's sizes, at the last tile above all",
-    UNINITIALISED_SHARED: "write every element of shared memory before it is read, the tail of the last tile too",
+    OUT_OF_BOUNDS: "check every index against the tensor's sizes, and against the rows and heads that it is meant for",
+    UNINITIALISED_SHARED: "write every element of shared memory before it is read",
     UNINITIALISED_GLOBAL: "write every element of outputs and workspaces before it is read",
     UNINITIALISED_HOST: "give every variable and buffer a value before it is read",
-    RACE: "put a barrier between a write and another thread's access, or use atomics",
+    RACE: "put a barrier between a write and another thread's access",
     PREDECESSOR_SENSITIVITY: "look for what outlives a call: static variables, caches, workspaces that are not reset",
     MASKED_BY_INPUTS: "test on the inputs that show the fault, too",
     RANGE_OVERFLOW: "compute in a wider type; in a softmax, subtract the largest logit first",
@@ -100,7 +104,7 @@ FAULTS = (
 )  # fmt: skip
 MISTAKES, TO_CORRECT = (DOES_NOT_BUILD, OWN_ERROR), "to correct"  # the user's, which no evidence is weighed for
 LATENCIES = (LATENCY_OPERATOR, LATENCY_LAUNCH_OVERHEAD, LATENCY_THREAD_COUNT, LATENCY_CLOCK_OR_LOAD)
-REFERENCES = (REFERENCE_MOVED, DEFAULT_BACKEND_MOVED)
+REFERENCES = (REFERENCE_MOVED, OPERATOR_MOVED, DEFAULT_BACKEND_MOVED)
 # What is often seen of another fault: the cause of the left may follow from one of the right.
 FOLLOWS = {PREDECESSOR_SENSITIVITY: MEMORY, RACE: (WRONG_STREAM,)}
 MAY_FOLLOW = " It may follow from the first."
@@ -116,11 +120,11 @@ GRADES = {
     UNDECIDED: "Evidence is missing or contradicts itself. The next command would decide.",
 }
 BRIEF_GRADES = {
-    DECISIVE: "one factor alone was varied, or a checker saw it",
+    DECISIVE: "one factor alone was varied, and the result followed it",
     STRONG: "all that is recorded points to it, but one step was not varied alone",
     SUGGESTIVE: "it fits, and something else may be why",
 }
-CORRECTNESS, LATENCY = "correctness", "latency"
+CORRECTNESS, LATENCY, OF_MEMORY = "correctness", "latency", "memory"  # what a cause is about
 
 
 # Every rival that a card may list under "ruled out", and the causes that it stands for: no card may name one of these
@@ -196,7 +200,8 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class Cause:
-    """Why one kernel, or one reference (`kernel` is then empty), moved on these workloads in one environment.
+    """Why one kernel, or one reference (`kernel` is then empty), moved on these workloads in one environment. An
+    operator that is measured by itself stands in a reference's place, and `is_operator` says so.
 
     `rows` are the ids of the comparisons that it explains, and `wrong` whether outputs are wrong or missing in one of
     them, on either side; `aside`: a fault of its own, which does not explain them; `parts` are the other causes of
@@ -223,6 +228,7 @@ class Cause:
     figures: tuple[Figure, ...] = ()
     parts: tuple[Cause, ...] = ()
     rows: tuple[str, ...] = ()
+    is_operator: bool = False
     wrong: bool = False
     aside: bool = False
     measured: bool = False
@@ -277,21 +283,27 @@ class Cause:
         return (self.cause, *(part.cause for part in self.parts))
 
     @property
+    def _alike(self) -> tuple[Cause, ...]:
+        """Its parts; of a fault of the kernel's own, not those about a reference under it: they prove and rule out
+        something else, and the reference's card has them."""
+        return tuple(part for part in self.parts if self.under or not part.under)
+
+    @property
     def added(self) -> tuple[Seen, ...]:
         """Evidence of its parts, beside its own."""
         own = set(self.evidence)
-        return tuple(dict.fromkeys(seen for part in self.parts for seen in part.evidence if seen not in own))
+        return tuple(dict.fromkeys(seen for part in self._alike for seen in part.evidence if seen not in own))
 
     @property
     def excluded(self) -> tuple[RuledOut, ...]:
         """What it rules out, and what its parts do, each rival once."""
-        every = (*self.ruled_out, *(each for part in self.parts for each in part.ruled_out))
+        every = (*self.ruled_out, *(each for part in self._alike for each in part.ruled_out))
         return tuple({each.rival: each for each in reversed(every)}.values())[::-1]
 
     @property
     def drawn(self) -> tuple[Figure, ...]:
         """Its own figures, and the first of each part."""
-        return tuple(dict.fromkeys((*self.figures, *(figure for part in self.parts for figure in part.figures[:1]))))
+        return tuple(dict.fromkeys((*self.figures, *(figure for part in self._alike for figure in part.figures[:1]))))
 
 
 def combined(lead: Cause, *parts: Cause) -> Cause:
@@ -325,10 +337,12 @@ def _harmless(cause: Cause) -> bool:
 
 def order(cause: Cause) -> tuple[bool, bool, bool, int, float, tuple[bool, bool, int]]:
     """What matters to the reader first: the user's kernels before PyTorch's references. Of either: its own faults, what
-    broke, faults that lie aside, what became slower, by how much, what may have moved, what got better, and last what
-    is well."""
-    slower = cause.about == LATENCY and cause.ratio > 1
-    if cause.about == LATENCY:
+    broke, faults that lie aside, what became slower, by how much, what needs more memory, what may have moved, what got
+    better, and last what is well."""
+    slower = cause.about != CORRECTNESS and cause.ratio > 1
+    if cause.about == OF_MEMORY:
+        place = 4
+    elif cause.about == LATENCY:
         place = 3 if slower else 4
     elif cause.aside:
         place = 2
@@ -336,4 +350,5 @@ def order(cause: Cause) -> tuple[bool, bool, bool, int, float, tuple[bool, bool,
         own = bool(cause.kernel) and cause.cause in (INPUTS_MOVED, *FAULTS)
         place = 0 if own else 4 if _harmless(cause) else 1
     size = -cause.ratio if slower else cause.ratio
-    return not cause.kernel, cause.cause == NOTHING_MOVED, cause.improved, place, size, rank(cause)
+    is_reference = not (cause.kernel or cause.is_operator)
+    return is_reference, cause.cause == NOTHING_MOVED, cause.improved, place, size, rank(cause)

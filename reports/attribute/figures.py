@@ -20,8 +20,8 @@ from reports.attribute.facts.experiments import LengthTrials, Spread
 from reports.attribute.facts.profiles import LINES_SHOWN, LinesRun, OperatorChange, Profiles
 from reports.attribute.facts.swaps import Swap, VariableTrials
 from reports.attribute.facts.times import TimeChange
-from reports.model import Latency, Rate
-from reports.text import brief_time
+from reports.model import Judged, Latency, Memory, Rate
+from reports.text import brief_time, bytes_text
 
 ABSENT = Entry(text="\N{EM DASH}")
 OPERATORS_SHOWN = 8
@@ -238,14 +238,24 @@ def profile_figure(found: Profiles) -> Figure:
     return _figure(title, (*found.cell.versions, "change"), rows, found.path)
 
 
-def _ratio(latency: Latency, reach: float) -> Entry:
-    if latency.ratio is None:
+def _ratio(judged: Judged, reach: float) -> Entry:
+    if judged.ratio is None:
         return ABSENT
-    known = latency.low is not None and latency.high is not None
-    interval = f" [{latency.low:.2f}, {latency.high:.2f}]" if known else ""
-    state = {"regressed": BAD, "improved": GOOD}.get(latency.verdict, PLAIN)
-    share = math.log(latency.ratio) / reach if reach else 0.0
-    return Entry(text=f"{latency.ratio:.2f}\N{MULTIPLICATION SIGN}{interval}", state=state, share=share)
+    known = judged.low is not None and judged.high is not None
+    interval = f" [{judged.low:.2f}, {judged.high:.2f}]" if known else ""
+    state = {"regressed": BAD, "improved": GOOD}.get(judged.verdict, PLAIN)
+    share = math.log(judged.ratio) / reach if reach else 0.0
+    return Entry(text=f"{judged.ratio:.2f}\N{MULTIPLICATION SIGN}{interval}", state=state, share=share)
+
+
+def memory_figure(versions: Sequence[str], cells: Sequence[CellFacts]) -> Figure:
+    reach = max((abs(math.log(cell.row.memory.ratio or 1.0)) for cell in cells), default=0.0)
+
+    def entries(memory: Memory) -> tuple[Entry, ...]:
+        peaks = (Entry(text=bytes_text(side.peak_bytes)) for side in (memory.baseline, memory.this))
+        return (*peaks, _ratio(memory, reach))
+
+    return _figure("Peak memory of a call", (*versions, "ratio"), ((c.workload, entries(c.row.memory)) for c in cells))
 
 
 def ratios_figure(change: TimeChange) -> Figure:

@@ -11,7 +11,7 @@ from harness.schema.run_records import RunRecord
 from harness.worker import protocol
 from reports import model
 from reports.attribute import figures
-from reports.attribute.causes import CORRECTNESS, FAULTS, LATENCY, Cause, Figure, RuledOut
+from reports.attribute.causes import CORRECTNESS, FAULTS, LATENCY, OF_MEMORY, Cause, Figure, RuledOut
 from reports.attribute.evidence import extent, time_seen
 from reports.attribute.facts.cases import CaseFacts
 from reports.attribute.facts.cells import CellFacts
@@ -47,8 +47,7 @@ SENTENCES = {
     "package ({one} in {base}, {two} in {this}).",
     "variables_decide": "{kernel}'s result depends on environment variables {where}: {variables}.",
     # memory, and what calls do besides computing
-    "uninitialised": "{kernel} reads {memory} that it has not written{where}: its output depends on stale "
-    "data.{so_far}",
+    "uninitialised": "{kernel} reads {memory} that it has not written{where}{follows}.{so_far}",
     "unwritten": "{kernel} leaves part of its output unwritten: those elements keep what {memory} held before.",
     "out_of_bounds": "{kernel} {how} {what}{which}.",
     "race": "{kernel} has a race: {shown}.",
@@ -68,6 +67,7 @@ SENTENCES = {
     "another_operator_under": "{kernel} {how}. Under the name {references} PyTorch runs another operator in "
     "{this}{agreed}.",
     "reference_moved": "{subject} {how}: {dtypes}, on the same input bytes.",
+    "operator_refused": "{subject} does not run in {refusing}: {message}{running}.",
     "default_moved": "PyTorch's default for attention changed: it runs another operator in {this}{right}. If your test "
     "compares with default SDPA, or your kernel runs after it, that operator is now a different one.",
     "same_reference_inside": "{kernel} {what} with PyTorch: its outputs equal those of PyTorch's own {both}, bit for "
@@ -138,6 +138,11 @@ SENTENCES = {
     "unexplained": "The records do not show why {subject} is {extent}: {why}.",
     "leaning": "The time of {kernel} may have changed on {workloads}: the whole interval of the ratio lies beyond the "
     "smallest effect that counts, but so few launches cannot make it certain.",
+    # memory
+    "memory_operator": "{subject} {uses}: PyTorch runs another operator under that name.",
+    "memory_of_implementation": "{subject} {uses}, by the same operator: its implementation changed.",
+    "memory_of_code": "{subject} {uses}, and {how}.",
+    "memory_unexplained": "{subject} {uses}. The records do not show why.",
     "rival": '{rival}. It may be why, or not: it changed together with "{name}". To tell them apart: '
     "{separated_by}.",
 }
@@ -194,9 +199,10 @@ def make(
         next_command=command or (case.explain(cells) if sentence in EXPLAINED else case.command(cells)),
         figures=tuple(each for each in figures if each is not None),
         rows=tuple(cell.row.id for cell in cells),
+        is_operator=case.is_operator,
         wrong=any(side.status != protocol.OK for cell in cells for side in cell.sides),
         measured=measured,
-        improved=ratio < 1 if about == LATENCY else _improved(cause, cells),
+        improved=ratio < 1 if about in (LATENCY, OF_MEMORY) else _improved(cause, cells),
         ratio=ratio,
         under=under,
         own_fix=fix,

@@ -23,7 +23,7 @@ from harness.worker import protocol
 from reports import model
 from reports.compare import properties
 from reports.load.evidence import Evidence
-from reports.model import Bits, Correctness, CorrectnessSide, Rate, RecipeSide
+from reports.model import Bits, Correctness, CorrectnessSide, OutputSide, Rate, RecipeSide
 from reports.text import number, words
 
 FAILED = frozenset({"build_failed", "crashed", "timed_out", "killed", "broken"})
@@ -89,7 +89,8 @@ def side(evidence: Evidence, cell: Cell, target: str) -> CorrectnessSide:
     judged = [main for _, result in results if (main := deciding(result))]
     rule = rule_of(record, judged[0]) if judged else record.decides
     rate = rates.get((judged[0].against, rule)) if judged else None
-    outcome = record if is_kernel else _of_reference(record, rate, [result for _, result in results])
+    is_subject = is_kernel or cell.kernel in evidence.run.pytorch
+    outcome = record if is_subject else _of_reference(record, rate, [result for _, result in results])
     # Against a reference there is no unit of rounding; the dtype's own tolerance is the milder of the other two.
     milder = "strict" if record.decides == "strict" else "kernelbench"
     return CorrectnessSide(
@@ -125,6 +126,18 @@ def side(evidence: Evidence, cell: Cell, target: str) -> CorrectnessSide:
             for name in sorted({name for _, result in results for name in result.nearer_to})
         },
         recipes=[_recipe_side(recipe, result, evidence.confidence, record) for recipe, result in results],
+        outputs=[
+            OutputSide(
+                name=output.name,
+                dtype=output.dtype,
+                shape=tuple(output.shape),
+                layout=output.layout,
+                max_units=output.truth.max_units if output.truth else None,
+                sha256=tuple(output.output_sha256),
+            )
+            for _, result in results
+            for output in result.outputs
+        ],
     )
 
 

@@ -79,7 +79,8 @@ def scores(evidence: Evidence, count_missing: bool = False) -> list[Score]:
     """Per environment and device, of the run's folders or else of the problem files that its matrix names. An
     environment that could not be used has no score: nothing is known of any solution there."""
     run = evidence.run
-    names = {workload.id: workload.name for workload in run.workloads if workload.problem}
+    solved = {id for kernel in run.kernels if not kernel.pytorch for id in kernel.workloads}
+    names = {workload.id: workload.name for workload in run.workloads if workload.problem and workload.id in solved}
     pairs = run.kernelbench.pairs if run.kernelbench else {}
     whole = set(pairs) <= {kernel.name for kernel in run.kernels}  # with --kernel the other problems are not missing
     missing = len(run.kernelbench.missing) if run.kernelbench and whole else 0

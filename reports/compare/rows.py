@@ -17,14 +17,17 @@ from harness.schema.run_records import Cell
 from harness.stats import decide
 from harness.worker import protocol
 from reports import model
-from reports.compare import correctness, latency
+from reports.compare import correctness, latency, memory
 from reports.compare.correctness import FAILED
 from reports.compare.latency import STOPPED
+from reports.compare.properties import is_wrong
 from reports.load.evidence import Evidence, same_stack
-from reports.model import Comparison, Correctness, Latency, LatencySide
+from reports.model import Comparison, Correctness, Latency, LatencySide, Memory
 from reports.text import eval_command, matrix_command
 
-KERNEL, REFERENCE = "kernel", "reference"
+# An operator of PyTorch's that is measured by itself is no reference of anything: it is what the run is about.
+KERNEL, OPERATOR, REFERENCE = "kernel", "operator", "reference"
+SUBJECTS = (KERNEL, OPERATOR)
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class PlannedRow:
 
     @property
     def timed_as(self) -> str:
-        return protocol.KERNEL if self.kind == KERNEL else self.target
+        return {KERNEL: protocol.KERNEL, OPERATOR: protocol.MODEL}.get(self.kind, self.target)
 
     def cells(self, baseline: str, has: Callable[[Cell, str], bool]) -> tuple[Cell, Cell]:
         """The baseline's cell and this environment's, of the first kernel with evidence on both sides, else on either,
@@ -55,19 +58,23 @@ class PlannedRow:
     @property
     def id(self) -> str:
         """Readable, and unique even where a name holds what a URL fragment cannot."""
-        name = self.target if self.kind == KERNEL else f"ref:{self.target}"
+        name = f"ref:{self.target}" if self.kind == REFERENCE else self.target
         plain = "/".join((self.environment, name, self.workload, self.device))
         safe = re.sub(r"[^A-Za-z0-9._:/+-]", "_", plain)
         return safe if safe == plain else f"{safe}-{sha256(plain.encode()).hexdigest()[:8]}"
 
 
 def planned_rows(evidence: Evidence) -> Iterator[PlannedRow]:
-    """Kernels in plan order, then references. The baseline's own cells are rows only where no other environment was
-    planned."""
+    """Kernels and operators in plan order, then references. The baseline's own cells are rows only where no other
+    environment was planned."""
     run = evidence.run
     references: dict[tuple[str, str, str, Device], list[str]] = {}
     for cell in [cell for cell in run.cells if cell.environment != run.baseline] or run.cells:
         place = (cell.environment, cell.workload, cell.device)
+        if cell.kernel in run.pytorch:
+            info = evidence.workload(cell.workload)
+            yield PlannedRow(OPERATOR, info.name if info else cell.workload, *place, kernels=(cell.kernel,))
+            continue
         yield PlannedRow(KERNEL, cell.kernel, *place, kernels=(cell.kernel,))
         for reference in evidence.references(cell.kernel, cell.device):
             references.setdefault((reference, *place), []).append(cell.kernel)
@@ -97,10 +104,10 @@ def compare(evidence: Evidence) -> list[Comparison]:
     run = evidence.run
     planned = list(planned_rows(evidence))
     verdicts = _correctness(evidence, planned)
-    times = _latency(evidence, planned, verdicts)
+    times, memories = _latency(evidence, planned, verdicts), _memory(evidence, planned)
     results = []
-    for row, judged, (cold, hot) in zip(planned, verdicts, times, strict=True):
-        kernel = row.kernels[0] if row.kind == KERNEL else (cold.this.measured_with or row.kernels[0])
+    for row, judged, (cold, hot), used in zip(planned, verdicts, times, memories, strict=True):
+        kernel = row.kernels[0] if row.kind in SUBJECTS else (cold.this.measured_with or row.kernels[0])
         stack = evidence.environments.get(row.environment)
         torch = row.environment if stack is None or stack.executor == "host" else stack.torch
         selected = {"kernel": kernel, "workload": row.workload, "device": row.device}
@@ -118,6 +125,7 @@ def compare(evidence: Evidence) -> list[Comparison]:
                 correctness=judged,
                 latency=cold,
                 hot=hot,
+                memory=used,
                 command="" if run.sides else matrix_command(run.command, **selected),
                 eval_command="" if run.sides else eval_command(run.command, torch, **selected),
             )
@@ -138,7 +146,7 @@ def _latency(
         cells = row.cells(evidence.run.baseline, was_timed)
         for mode in latency.modes(row.device):
             base, this = (
-                latency.side(evidence, cell, row.timed_as, mode, wrong_output=validated.status == "wrong")
+                latency.side(evidence, cell, row.timed_as, mode, wrong_output=is_wrong(validated))
                 for cell, validated in zip(cells, (judged.baseline, judged.this), strict=True)
             )
             pairs[index, mode] = (base, this, evidence.min_effect(row.device))
@@ -152,6 +160,28 @@ def _latency(
     )
     timed = dict(zip(pairs, decided, strict=True))
     return [(timed[index, model.COLD], timed.get((index, model.HOT))) for index in range(len(planned))]
+
+
+def _memory(evidence: Evidence, planned: list[PlannedRow]) -> list[Memory]:
+    def was_measured(cell: Cell, target: str) -> bool:
+        return any(launch.memory is not None for launch in evidence.timed(cell, target))
+
+    pairs = []
+    for row in planned:
+        base, this = (
+            memory.side(evidence, cell, row.timed_as, None if row.kind == KERNEL else cell.kernel)
+            for cell in row.cells(evidence.run.baseline, was_measured)
+        )
+        pairs.append((base, this))
+    return memory.decide_all(
+        pairs,
+        evidence.names,
+        evidence.run.thresholds.memory,
+        evidence.confidence,
+        evidence.false_discovery_rate,
+        looks=evidence.looks,
+        not_comparable=_not_comparable(evidence),
+    )
 
 
 def _correctness(evidence: Evidence, planned: list[PlannedRow]) -> list[Correctness]:
@@ -188,6 +218,10 @@ def latency_moved(row: Comparison) -> bool:
     return any(map(_time_moved, row.timed))
 
 
+def memory_moved(row: Comparison) -> bool:
+    return row.memory.verdict in model.MOVED
+
+
 def leading_time(row: Comparison) -> tuple[str, Latency]:
     """The mode, cold or hot, whose verdict represents a row: cold, unless only hot moved."""
     if row.hot is not None and _time_moved(row.hot) and not _time_moved(row.latency):
@@ -199,16 +233,17 @@ def has_moved(row: Comparison, under_a_moved_reference: bool = False) -> bool:
     """A verdict that moved, or a reference that moved under a kernel that did not."""
     if row.alone:
         return row.correctness.verdict in (model.BROKEN, model.FAILING)
-    return correctness_moved(row) or latency_moved(row) or under_a_moved_reference
+    return correctness_moved(row) or latency_moved(row) or memory_moved(row) or under_a_moved_reference
 
 
 def significance(row: Comparison) -> tuple[float, ...]:
-    """Sort key, most significant first: worse outputs, kernels before references, slower before other outputs that
-    moved and those before faster, the smaller q, the larger change."""
+    """Sort key, most significant first: worse outputs, kernels before references, slower before more memory, that
+    before other outputs that moved and those before faster, the smaller q, the larger change."""
     worse_output = row.correctness.verdict in model.WORSE and (row.alone or correctness_moved(row))
     timed = leading_time(row)[1]
     worse_time = timed.verdict in model.WORSE and (row.alone or latency_moved(row))
     q = timed.q_value if timed.q_value is not None else 1.0
     change = abs(math.log(timed.ratio)) if timed.ratio else 0.0
     moved = correctness_moved(row)
-    return (not worse_output, row.kind != KERNEL, not worse_time, not moved, q, -change)
+    more_memory = row.memory.verdict in model.WORSE
+    return (not worse_output, row.kind not in SUBJECTS, not worse_time, not more_memory, not moved, q, -change)

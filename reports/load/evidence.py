@@ -7,7 +7,7 @@ a file copied over another's place would else be reported under the wrong name.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -33,7 +33,7 @@ from harness.schema.records import (
     ValidationRecord,
 )
 from harness.schema.run_records import Cell, KernelInfo, RunRecord, WorkloadInfo
-from harness.schema.storage import KIND_OF, AnyRecord, Run, load_any
+from harness.schema.storage import KIND_OF, Run, load_any
 from harness.stats.decide import look_counts
 from harness.typed import typed
 from harness.worker import protocol
@@ -73,7 +73,8 @@ class Evidence:
 
     def launches_of(self, cell: Cell) -> list[LaunchRecord]:
         """Those that this cell was timed in, in block order."""
-        return self.launch_records.get((cell.environment, cell.kernel, cell.device), [])
+        every = self.launch_records.get((cell.environment, cell.kernel, cell.device), [])
+        return [launch for launch in every if not launch.workloads or cell.workload in launch.workloads]
 
     def escaping(self, cell: Cell) -> list[Timing]:
         """The kernel's timings on that workload, of all launches, whose calls put their work on another stream."""
@@ -232,27 +233,34 @@ def load_evidence(folder: Path) -> Evidence:
             f"{folder}: {'a file; the folder of a run belongs here' if folder.is_file() else problem}",
             f"give a folder under reports/runs, or make one with: {typed('matrix')}",
         )
-    environments = {record.id: record for record in _placed(run.environments(), lambda r: run.environment_path(r.id))}
-    builds = _placed(run.builds(), lambda r: run.build_path(r.environment, r.kernel, r.device))
-    validations = _placed(run.validations(), lambda r: run.validation_path(cell_of(r)))
-    launches = _placed(run.launches(), lambda r: run.launch_path(r.environment, r.kernel, r.device, r.index))
-    ceilings = _placed(run.ceilings(), lambda r: run.ceiling_path(r.device_uuid))
-    crossings = _placed(run.crossings(), lambda r: run.crossing_path(r.kernel, r.device, r.workload))
+    launches = run.launches()
+    _refuse_doubled(run, launches)
     grouped: dict[tuple[str, str, str], list[LaunchRecord]] = {}
     for launch in sorted(launches, key=lambda record: record.index):
         grouped.setdefault((launch.environment, launch.kernel, launch.device), []).append(launch)
     return Evidence(
         run=run.load(),
-        environments=environments,
-        builds={(record.environment, record.kernel, record.device): record for record in builds},
-        validations={cell_of(record).id: record for record in validations},
-        crossings={(record.kernel, record.device, record.workload): record for record in crossings},
+        environments={record.id: record for record in run.environments()},
+        builds={(record.environment, record.kernel, record.device): record for record in run.builds()},
+        validations={cell_of(record).id: record for record in run.validations()},
+        crossings={(record.kernel, record.device, record.workload): record for record in run.crossings()},
         launch_records=grouped,
         launches=group_launches(launch for group in grouped.values() for launch in group),
         paths=run,
-        ceilings={record.device_uuid: record for record in ceilings},
+        ceilings={record.device_uuid: record for record in run.ceilings()},
         **_experiments(run),
     )
+
+
+def _refuse_doubled(run: Run, launches: Sequence[LaunchRecord]) -> None:
+    """RecordError where two parts of a kernel's launches measured the same: no launch counts twice."""
+    seen: set[tuple[str, ...]] = set()
+    for launch in launches:
+        key = (launch.environment, launch.kernel, launch.device, str(launch.index))
+        own = {(*key, *pair) for pair in {(each.workload, each.target) for each in launch.timings}}
+        if own & seen:
+            raise RecordError(str(run.launch_path(*key[:3], launch.index).parent), f"has block {launch.index} twice")
+        seen |= own
 
 
 AnyExperiment = ConditionsRecord | CheckersRecord | ComponentsRecord | CountersRecord | ProfileRecord | SwapRecord
@@ -288,16 +296,6 @@ def _experiments(run: Run) -> dict[str, Any]:
         else:
             found[name][key] = entry
     return found
-
-
-def _placed(records: list[AnyRecord], path_of: Callable[[AnyRecord], Path]) -> list[AnyRecord]:
-    seen: set[Path] = set()
-    for record in records:
-        path = path_of(record)
-        if path in seen or not path.is_file():
-            raise RecordError(str(path), "belongs to a record that stands under another record's name")
-        seen.add(path)
-    return records
 
 
 def cell_of(record: ValidationRecord) -> Cell:

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from reports.attribute.causes import BRIEF_GRADES, BUILD_MOVED, NOTHING_MOVED, Cause
 from reports.compare.differences import Confounder
 from reports.compare.outcomes import Version
-from reports.compare.rows import KERNEL, has_moved
+from reports.compare.rows import KERNEL, OPERATOR, SUBJECTS, has_moved
 from reports.compare.two_runs import changed_sources
 from reports.load.evidence import Evidence
 from reports.model import Comparison
-from reports.render import advice
+from reports.render import advice, of_operators
 from reports.render.explanations import Explanation
 from reports.render.verdict_text import (
     ABSENT,
@@ -105,7 +106,8 @@ class Answers:
                 found += [f"  {label + ':':<6}{text}" for text in texts]
         if left := self.kernels[MOST:]:
             found.append(f"and {len(left)} more lines: see the page")
-        found += [self.of_references, *(f"  {each.line}" for each in self.references[:MOST])]
+        found += [self.of_references] if self.of_references else []
+        found += [f"  {each.line}" for each in self.references[:MOST]]
         found += [*([self.deviations] if self.deviations else []), *self.notes]
         return [line.replace("\n", " ") for line in found]
 
@@ -132,15 +134,15 @@ def answers(
         _answer(evidence, own, names, cards.get((kind == KERNEL, target, device), []))
         for (kind, target, device), own in subjects.items()
     ]
-    kernels = _with_left_out(evidence, [each for each in every if each.kind == KERNEL], len(names))
-    references = [each for each in every if each.kind != KERNEL]
+    kernels = _with_left_out(evidence, [each for each in every if each.kind in SUBJECTS], len(names))
+    references = [each for each in every if each.kind not in SUBJECTS]
     changed = [each for each in references if each.state not in advice.NO_WORSE or each.cards]
     found = sorted(kernels, key=lambda each: ORDER.index(each.state))
     return Answers(
         title=_title(found, list(names.values())),
         kernels=_together(found),
         references=sorted(changed, key=lambda each: ORDER.index(each.state)),
-        of_references=_of_references(references),
+        of_references=_of_references(references, any(each.kind == OPERATOR for each in kernels)),
         deviations=_deviations(confounded),
         notes=_notes(evidence, controls),
         versions=[each for each in versions if each.id in names],
@@ -160,9 +162,9 @@ def _notes(evidence: Evidence, controls: Sequence[Comparison]) -> list[str]:
     return notes
 
 
-def _of_references(every: Sequence[Answer]) -> str:
+def _of_references(every: Sequence[Answer], operators: bool) -> str:
     if not every:
-        return "PyTorch itself: no reference was compared"
+        return "" if operators else "PyTorch itself: no reference was compared"
     states = [each.state for each in every]
     told = tally_text({state: count for state in ORDER if (count := states.count(state))})
     return f"PyTorch itself, {count_of(len(every), 'reference')}: {told}"
@@ -186,7 +188,9 @@ def _title(kernels: Sequence[Answer], names: Sequence[str]) -> str:
     states = {state: count for state in ORDER if (count := sum(each.state == state for each in kernels))}
     distinct = len({each.subjects for each in kernels})
     where = " on CPU and GPU" if distinct < len(kernels) else ""
-    return f"{over}, {count_of(distinct, 'kernel')}{where}: {tally_text(states)}"
+    kinds = {kind: len({each.subjects for each in kernels if each.kind == kind}) for kind in SUBJECTS}
+    counted = " and ".join(count_of(count, kind) for kind, count in kinds.items() if count)
+    return f"{over}, {counted}{where}: {tally_text(states)}"
 
 
 def _together(found: Sequence[Answer]) -> list[Answer]:
@@ -211,7 +215,7 @@ def _with_left_out(evidence: Evidence, found: Sequence[Answer], versions: int) -
     numbers: dict[str, int] = {}
     for number, each in enumerate(found):
         numbers.setdefault(each.subjects[0], number)
-    for kernel in evidence.run.kernels:
+    for kernel in (each for each in evidence.run.kernels if not each.pytorch):
         own = numbers.get(kernel.name)
         for device in kernel.devices:
             # What ran on a GPU may have been left out on the CPU by choice.
@@ -270,20 +274,37 @@ def _answer(
     leads = [cause for _, cause in cards]
     told = Told(rows, names, same_build=not any(BUILD_MOVED in cause.causes for cause in leads))
     bad = [each for each in rows if any(outcome(side) in BAD for side in sides([each]).values())]
-    is_kernel = row.kind == KERNEL
+    is_kernel, is_operator = row.kind == KERNEL, row.kind == OPERATOR
     info = evidence.kernel(row.target) if is_kernel else None
     changed = changed_sources(evidence.run, info) if info else []
+    said: dict[str, Any] = {"why": advice.graded_names(leads)}
+    if is_kernel:
+        said = {
+            "also": advice.beside(leads, told.state),
+            "why": advice.why(leads, changed),
+            "do": advice.to_do(evidence, leads, bad, told.right_rows),
+            "open": advice.open_questions(evidence, told),
+            "run": advice.command(evidence, told, leads),
+        }
+    elif is_operator:
+        said = {
+            "also": of_operators.also(told),
+            "why": advice.why(leads, changed),
+            "do": of_operators.to_do(told),
+            "open": of_operators.open_questions(told),
+            "run": of_operators.command(evidence, told),
+        }
     return Answer(
         kind=row.kind,
         subjects=(row.target,),
         device=row.device,
         state=told.state,
         what=told.text + _built_otherwise(told),
-        also=(*told.more, *(advice.beside(leads, told.state) if is_kernel else ())),
-        why=tuple(advice.why(leads, changed) if is_kernel else advice.graded_names(leads)),
-        do=tuple(advice.to_do(evidence, leads, bad)) if is_kernel else (),
-        run=advice.command(evidence, told, leads) if is_kernel else "",
-        open=tuple(advice.open_questions(evidence, told)) if is_kernel else (),
+        also=(*told.more, *said.get("also", ())),
+        why=tuple(said["why"]),
+        do=tuple(said.get("do", ())),
+        run=said.get("run", ""),
+        open=tuple(said.get("open", ())),
         cards=tuple(dict.fromkeys(each.number for each, _ in cards)),
         grid={row.target: [told.cell(name) for name in told.names]},
     )

@@ -46,7 +46,7 @@ class Explanation:
 
     @property
     def is_reference(self) -> bool:
-        return not self.lead.kernel
+        return not (self.lead.kernel or self.lead.is_operator)
 
     @property
     def under_it(self) -> list[str]:

@@ -16,13 +16,13 @@ from reports.attribute.causes import GRADES, NOTHING_MOVED
 from reports.compare.factors import crossing
 from reports.compare.gpus import Ran, counted
 from reports.compare.kernelbench import Solution
-from reports.compare.rows import KERNEL, significance
+from reports.compare.rows import SUBJECTS, significance
 from reports.model import Comparison
 from reports.render import pictures
 from reports.render.answers import MOST, Answer, Answers
 from reports.render.method import method_values
 from reports.render.report import Measured, Report
-from reports.render.tables import facts, modes, tables, times
+from reports.render.tables import facts, memory_facts, modes, tables, times
 from reports.render.templating import html_templates, inlined, pack, render_html
 from reports.render.verdict_text import OPEN_TIME, GridCell
 from reports.text import percent
@@ -39,7 +39,7 @@ def grid_lines(answers: Answers) -> list[tuple[str, Answer, list[GridCell]]]:
 
 def pictured(report: Report) -> list[Comparison]:
     """Kernels' rows with times on both sides, most significant first."""
-    rows = [row for row in report.rows if row.kind == KERNEL and not row.control and not row.alone]
+    rows = [row for row in report.rows if row.kind in SUBJECTS and not row.control and not row.alone]
     timed = [row for row in rows if row.latency.baseline.medians_us and row.latency.this.medians_us]
     return sorted(timed, key=significance)
 
@@ -120,7 +120,10 @@ def other_conditions(report: Report) -> list[str]:
 
 def render_page(report: Report) -> str:
     macros = html_templates().get_template("rows.html.j2").make_module(
-        {"facts": facts, "times": times, "modes": modes, "shapes": report.shapes, "names": report.evidence.names}
+        {
+            "facts": facts, "times": times, "modes": modes, "memory_facts": memory_facts,
+            "shapes": report.shapes, "names": report.evidence.names,
+        }
     )
     content, index = tables(report, macros)
     drifts, drawn = drift(report), pictured(report)

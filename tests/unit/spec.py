@@ -95,6 +95,8 @@ class Spec:
     switches_per_ms: dict[str, float] = field(default_factory=dict)  # by environment, of the kernel's calls, or target
     threads_started: dict[str, float] = field(default_factory=dict)  # likewise
     idle_processors: dict[str, float] = field(default_factory=dict)  # by environment
+    peak_bytes: int | None = None  # of every target's calls; None: as in records from before it was measured
+    peaks_bytes: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)  # and kept, where others
     rounding_cost: float = 4.9e-4
     hostile: str = ""  # put into every free text
     seed: int = 0

@@ -25,6 +25,7 @@ from harness.schema.records import (
     GpuWatch,
     LaunchRecord,
     Load,
+    Memory,
     Outcome,
     RecipeResult,
     TargetResult,
@@ -243,6 +244,7 @@ def launch_record(
                     busy_processors=_busy(spec, environment, target),
                     switches_per_ms=spec.switches_per_ms.get(environment if target == "kernel" else target, 0.2),
                     threads_started=spec.threads_started.get(environment if target == "kernel" else target, 0.1),
+                    memory=_memory(spec, environment, target, index) if case.status == "ok" else None,
                     **(_gpu_fields(spec, case, environment, index, usual * luck, generator) if cuda else {}),
                 )
             )  # fmt: skip
@@ -253,6 +255,7 @@ def launch_record(
         device=spec.device,
         key=sha(environment, kernel, index),
         index=index,
+        workloads=list(spec.workloads),
         position=position,
         started_utc=(START + timedelta(seconds=5 * position)).isoformat(),
         duration_s=4.2,
@@ -266,6 +269,12 @@ def launch_record(
         sampling_s=2.9 if cuda else None,
         timings=timings,
     )  # fmt: skip
+
+
+def _memory(spec: Spec, environment: str, target: str, index: int) -> Memory | None:
+    """A page more or less in every launch, as real ones have."""
+    peak, kept = spec.peaks_bytes.get((environment, target), (spec.peak_bytes, 0))
+    return None if peak is None else Memory(peak_bytes=peak + 4096 * (index % 3), kept_bytes=kept)
 
 
 def _busy(spec: Spec, environment: str, target: str) -> float | None:

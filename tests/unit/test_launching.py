@@ -105,7 +105,8 @@ def test_a_launch_knows_the_first_trials_validated_output() -> None:
     target = SimpleNamespace(target="kernel", output_sha256=list("abcdefghij"))
     validation = SimpleNamespace(status="ok", recipes=[SimpleNamespace(recipe="independent", targets=[target])])
     plan = SimpleNamespace(
-        workloads_of=lambda *_: [workload], kernel=lambda _: SimpleNamespace(references_on=lambda _: ["model"])
+        workloads_of=lambda *_: [workload],
+        kernel=lambda _: SimpleNamespace(pytorch=False, references_on=lambda _: ["model"]),
     )
     context: Any = FakeContext(plan=plan, stores={"w": Store(Path("folder"))}, run=Run(Path("run")))
     planned: Any = SimpleNamespace(environment="e", kernel="k", device="cpu", index=0, rows=None)

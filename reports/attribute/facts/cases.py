@@ -19,7 +19,7 @@ from reports.attribute.facts.messages import build_flags, died, mistaken, own_er
 from reports.attribute.facts.swaps import MIXED, NEITHER, PLACE, VARIABLES, Swap, VariableTrials, variable_trials
 from reports.compare.differences import PACKAGES, VARIABLE, Difference, differing
 from reports.compare.factors import Factor, build_inputs, machine_code, native_code
-from reports.compare.rows import KERNEL
+from reports.compare.rows import KERNEL, OPERATOR
 from reports.load.evidence import Evidence
 from reports.model import Comparison, Seen
 from reports.text import explain_command
@@ -47,6 +47,11 @@ class CaseFacts:
         return self.rows[0].kind == KERNEL
 
     @property
+    def is_operator(self) -> bool:
+        """Whether it is PyTorch's own, measured by itself: neither a kernel nor what one is compared with."""
+        return self.rows[0].kind == OPERATOR
+
+    @property
     def device(self) -> str:
         return self.rows[0].device
 
@@ -69,6 +74,9 @@ class CaseFacts:
 
     @property
     def subject(self) -> str:
+        if self.is_operator:
+            info = self.evidence.workload(self.rows[0].workload)
+            return f"the Model of {info.problem}" if info and not info.operator else str(info and info.problem)
         return f"PyTorch's own {self.reference}" if self.reference else self.kernel
 
     @cached_property

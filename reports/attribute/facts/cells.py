@@ -21,7 +21,7 @@ from reports.compare import correctness, factors
 from reports.compare.correctness import FAILED, target_of
 from reports.compare.factors import SAME, Factor
 from reports.compare.properties import differs_though_right
-from reports.compare.rows import KERNEL
+from reports.compare.rows import KERNEL, OPERATOR
 from reports.load.evidence import Evidence
 from reports.model import Comparison, CorrectnessSide, Rate, Seen
 
@@ -74,7 +74,7 @@ class CellFacts:
 
     @property
     def target(self) -> str:
-        return protocol.KERNEL if self.row.kind == KERNEL else self.row.target
+        return {KERNEL: protocol.KERNEL, OPERATOR: protocol.MODEL}.get(self.row.kind, self.row.target)
 
     @property
     def kernel(self) -> str:

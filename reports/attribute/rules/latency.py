@@ -94,7 +94,10 @@ def operator(change: TimeChange) -> Cause | None:
         change, causes.LATENCY_OPERATOR, STRONG if moved or change.around.steady else SUGGESTIVE,
         "another_operator" if moved else "same_operator",
         [operators_seen(*cells[0].sides, case.versions)] if operators else [],
-        [machine_ruled_out(change), RuledOut(rival="the kernel", how="a reference's time does not depend on it")],
+        [
+            machine_ruled_out(change),
+            None if case.is_operator else RuledOut(rival="the kernel", how="a reference's time does not depend on it"),
+        ],
         group=("operator", *sorted(operator_names(operators))) if operators else (),
     )  # fmt: skip
 

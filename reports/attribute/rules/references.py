@@ -123,6 +123,7 @@ def reference_moved(case: CaseFacts) -> Cause | None:
         return None
     swapped = any(operators_moved(*cell.sides) for cell in cells)
     cause = causes.DEFAULT_BACKEND_MOVED if swapped else causes.REFERENCE_MOVED
+    cause = causes.OPERATOR_MOVED if case.is_operator else cause
     base, this = case.versions
     how = MOVED.get(frozenset(cell.verdict for cell in cells), MIXED)
     dtypes = dtypes_of(case, cells)
@@ -137,11 +138,11 @@ def reference_moved(case: CaseFacts) -> Cause | None:
     return make(
         case, causes.ENVIRONMENT_CONFOUNDER if case.one_torch else cause, DECISIVE, "reference_moved", cells, evidence,
         ruled_out=[
-            RuledOut(rival="the kernel", how="a reference's outputs do not depend on it"),
+            None if case.is_operator else RuledOut(rival="the kernel", how="a reference's outputs do not depend on it"),
             excluded("the inputs", cells[0].inputs),
             excluded("the truth and the tolerance", cells[0].yardstick),
         ],
-        figures=[figures.recipes_figure(cells[0]), figures.crossing_figure(cells[0], [case.reference])],
+        figures=[figures.recipes_figure(cells[0]), figures.crossing_figure(cells[0], [cells[0].target])],
         group=("reference", case.reference, how, dtypes), how=how.format(base=base, this=this), dtypes=dtypes,
     )  # fmt: skip
 

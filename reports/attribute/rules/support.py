@@ -142,12 +142,13 @@ REFUSED = {
 
 def unsupported(case: CaseFacts) -> Cause | None:
     """Refused by one version, or, of a kernel, by all. What no version's reference supports moved nothing."""
+    is_reference = not (case.is_kernel or case.is_operator)
     cells = [
         cell
         for cell in case.cells
         if cell.verdict in (model.NEWLY_SUPPORTED, model.NO_LONGER_SUPPORTED)
-        or (case.is_kernel and cell.verdict == model.UNSUPPORTED)
-        or (case.is_kernel and case.alone and cell.sides[1].status == protocol.UNSUPPORTED)
+        or (not is_reference and cell.verdict == model.UNSUPPORTED)
+        or (not is_reference and case.alone and cell.sides[1].status == protocol.UNSUPPORTED)
         or (cell.verdict == model.FAILING and cell.sides[0].status == protocol.UNSUPPORTED)
     ]
     if not cells:
@@ -164,11 +165,15 @@ def unsupported(case: CaseFacts) -> Cause | None:
     base, this = case.versions
     gone = verdict == model.NO_LONGER_SUPPORTED
     runs = f"{base if gone else this} runs it" + (", with a wrong result" if verdict == model.FAILING else "")
+    sentence = "reference_unsupported" if is_reference else "operator_refused" if case.is_operator else "unsupported"
+    both = "either version" if verdict == model.UNSUPPORTED and not case.alone else this
+    if case.is_operator:
+        runs = "" if verdict == model.UNSUPPORTED or case.alone else f"; {runs}"
     return make(
-        case, causes.UNSUPPORTED_COMBINATION, DECISIVE, "unsupported" if case.is_kernel else "reference_unsupported",
-        cells, evidence,
+        case, causes.UNSUPPORTED_COMBINATION, DECISIVE, sentence, cells, evidence,
         ruled_out=[no_results(cells[0])], figures=[figures.supported_figure(cells)],
-        group=("unsupported", case.kernel, verdict, dtypes, case.device),
+        group=("unsupported", case.kernel, case.subject if case.is_operator else "", verdict, dtypes, case.device),
         how=how, device=case.device, what=dtypes or listed(cell.workload for cell in cells),
-        reference=case.reference, refusing=this if gone else base, running=runs,
+        reference=case.reference, running=runs, message=side.message,
+        refusing=both if verdict == model.UNSUPPORTED else this if gone else base,
     )  # fmt: skip

@@ -43,7 +43,7 @@ def tolerance_too_tight(case: CaseFacts) -> Cause | None:
         and all(units is not None and units <= _faithful_units(cell, side) for side, units in enumerate(cell.units))
         and not any(side.nonfinite_trials or side.unwritten_trials or side.inputs_mutated for side in cell.sides)
     ]
-    if not cells:
+    if not cells or case.is_operator:  # which is all that could say what its type can hold
         return None
     cell = cells[0]
     others, largest, rule = _also_fail(cell), _largest(cells), _decides(cell)

@@ -1,0 +1,152 @@
+"""Operators as matrix.yaml has them: PyTorch's own, measured by themselves, without anybody's kernel."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, model_validator
+
+from harness.config.kernels import Dtype, Flags, Kernel, Name, SourcePath
+from harness.config.yaml_files import Model
+from harness.config.yaml_problems import Refused
+from harness.errors import meant
+from harness.schema.records import Device
+from harness.worker import protocol, wire
+
+PYTORCH = "pytorch"  # the subject that operators are rows of, as --kernel has it
+GROUP = 50  # workloads that share a launch: more would take longer than a launch may
+VALUES = ("normal", "uniform", "positive", "integers", "boolean", "positive_definite")
+SHAPE = "a shape, such as [64, 4096]; or with its values: {shape: [64], values: integers, below: 100}"
+
+
+def _tensor(value: object) -> wire.TensorRequest:
+    if isinstance(value, list) and all(type(size) is int and size >= 0 for size in value):
+        return wire.TensorRequest(shape=value)
+    if not isinstance(value, dict):
+        raise Refused("not a shape", f"write {SHAPE}")
+    if unknown := sorted(set(value) - {"shape", "values", "below"}):
+        raise Refused(f"{unknown[0]!r} is no key of a tensor", f"write {SHAPE}")
+    values, below, shape = value.get("values", "normal"), value.get("below"), value.get("shape")
+    if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
+        raise Refused("a tensor's shape is missing, or no list of sizes", f"write {SHAPE}")
+    if values not in VALUES:
+        raise Refused(f"values: {values!r}", f"{meant(str(values), VALUES)}take one of: {', '.join(VALUES)}")
+    if (values == "integers") != (below is not None) or (below is not None and (type(below) is not int or below < 1)):
+        raise Refused("values: integers are drawn from 0 up to `below`", f"write {SHAPE}")
+    if values == "positive_definite" and (len(shape) < 2 or shape[-1] != shape[-2]):
+        raise Refused("values: positive_definite matrices are square", "make the last two sizes equal")
+    return wire.TensorRequest(shape=shape, values=values, below=below or 2)
+
+
+def _argument(value: object, name: str = "") -> wire.ArgumentRequest:
+    if isinstance(value, list) and value and all(isinstance(each, (list, dict)) for each in value):
+        return wire.ArgumentRequest(name=name, tensors=[_tensor(each) for each in value], several=True)
+    return wire.ArgumentRequest(name=name, tensors=[_tensor(value)])
+
+
+def parse_shapes(value: list[Any] | dict[str, Any]) -> list[wire.ArgumentRequest]:
+    """Tensors in their order, or by name. ValueError where one is no shape."""
+    if isinstance(value, Mapping):
+        return [_argument(each, name) for name, each in value.items()]
+    if value and all(type(size) is int for size in value):
+        raise Refused("one shape, where a list of shapes belongs", f"write [{value}]")
+    return [_argument(each) for each in value]
+
+
+def _checked(value: Any) -> Any:
+    parse_shapes(value)
+    return value
+
+
+def _is_operator(name: str) -> str:
+    if not re.fullmatch(r"torch(\.[A-Za-z_][A-Za-z0-9_]*)+", name):
+        raise Refused(f"{name!r} is no name below torch", "write it in full, such as torch.nn.functional.softmax")
+    if name.endswith("_") and not name.endswith("__"):
+        raise Refused(f"{name!r} writes over its input, so no call sees the same one", f"measure {name.rstrip('_')}")
+    return name
+
+
+class Operator(Model):
+    """An operator of PyTorch's, or a problem file whose Model is all there is: measured in each environment."""
+
+    operator: Annotated[str, AfterValidator(_is_operator)] | None = Field(
+        default=None, description="its name, such as torch.topk"
+    )
+    problem: SourcePath | None = Field(
+        default=None, description="instead of it: a file with Model, get_inputs and get_init_inputs"
+    )
+    name: Name | None = Field(default=None, description="as the page calls it; default: the last part of its name")
+    shapes: Annotated[list[Any] | dict[str, Any], AfterValidator(_checked)] = Field(
+        default=[],
+        description="of each tensor that it is given, in turn or by name; instead of a shape a list of shapes, for a "
+        "list of tensors, or {shape: ..., values: ..., below: ...} with values " + ", ".join(VALUES),
+    )
+    arguments: dict[str, Any] = Field(
+        default={}, description="what else it is given, by name; a text such as torch.float64 is what is called so"
+    )
+    dtypes: list[Dtype] = Field(
+        default=["float32"], min_length=1, description="what floating-point tensors, and a Model's weights, are cast to"
+    )
+    backward: bool = Field(
+        default=False, description="whether gradients are compared, and a call with them is timed, too"
+    )
+    devices: list[Device] = Field(default=["cpu", "cuda"], min_length=1, description="where it runs")
+    trials: int = Field(default=3, ge=1, le=1000, description="input sets that it is validated on")
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Operator:
+        if (self.operator is None) == (self.problem is None):
+            raise Refused("give one of: operator, problem", "such as operator: torch.topk")
+        if self.problem is not None and (self.shapes or self.arguments):
+            raise Refused("shapes and arguments are an operator's", "remove them: the file has get_inputs")
+        if self.operator is not None and not self.shapes:
+            raise Refused(f"{self.operator} is given no tensor", "add them: shapes: [[64, 4096]]")
+        if len(set(self.dtypes)) < len(self.dtypes):
+            raise Refused("dtypes: one stands twice", "remove it")
+        return self
+
+    @property
+    def called(self) -> str:
+        """Its name on the page, and what its workloads begin with."""
+        if self.name is not None:
+            return self.name
+        if self.operator is not None:
+            return self.operator.rpartition(".")[2].lower().strip("_")
+        return re.sub(r"[^a-z0-9_.]", "_", str(self.problem).rpartition("/")[2].removesuffix(".py").lower())
+
+    @property
+    def subject(self) -> str:
+        """What is measured, in full."""
+        return self.operator or str(self.problem)
+
+    @property
+    def request(self) -> wire.OperatorRequest | None:
+        """None of a problem file."""
+        if self.operator is None:
+            return None
+        return wire.OperatorRequest(self.operator, parse_shapes(self.shapes), dict(self.arguments))
+
+    def workloads(self) -> list[tuple[str, Dtype, bool]]:
+        """(id, dtype, with gradients): topk-fp32, layer_norm.backward-fp32."""
+        ways = [False, True] if self.backward else [False]
+        return [
+            (f"{self.called}{'.backward' if backward else ''}-{protocol.DTYPES[dtype]}", dtype, backward)
+            for backward in ways for dtype in self.dtypes
+        ]  # fmt: skip
+
+
+Groups = dict[str, list[tuple[Operator, str, Dtype, bool]]]
+
+
+def groups(operators: list[Operator]) -> Groups:
+    """What shares a launch, by the name of the subject: each has at most `GROUP` workloads."""
+    every = [(operator, *workload) for operator in operators for workload in operator.workloads()]
+    parts = [every[first : first + GROUP] for first in range(0, len(every), GROUP)]
+    return {PYTORCH if not number else f"{PYTORCH}.{number + 1}": part for number, part in enumerate(parts)}
+
+
+def as_kernel(name: str) -> Kernel:
+    """What stands in a kernel's place: as one in Python nothing of it is compiled."""
+    return Kernel.model_construct(name=name, problem="", model_new="", flags=Flags(cxx=[], nvcc=[]))

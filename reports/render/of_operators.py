@@ -1,0 +1,84 @@
+"""Of an operator of PyTorch's that is measured by itself: what else changed, what to do, what is open. Sentences of
+`answers`; there is no kernel to mend. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from harness.worker import protocol
+from reports import model
+from reports.compare.outputs import forms, other_bits
+from reports.load.evidence import Evidence
+from reports.model import Comparison
+from reports.render.verdict_text import BROKE, LESS_EXACT, REFUSED, RIGHT, SLOWER, WRONG, Told, outcome
+from reports.render.verdict_text import sides as sides_of
+from reports.text import bisect_command, short
+
+LAYOUTS = ("contiguous", "channels_last", "strides")
+
+
+def also(told: Told) -> list[str]:
+    """Bits that changed though every output is right, and outputs that come in another form."""
+    bits: dict[tuple[str, str], list[str]] = {}
+    changed: dict[tuple[str, str, str, str], list[str]] = {}
+    for row in told.rows:
+        within = ", within rounding" if set(map(outcome, sides_of([row]).values())) == {RIGHT} else ""
+        if names := other_bits(row):
+            text = f"{_listed(names)} {'has' if len(names) == 1 else 'have'} other bits than in {told.base}{within}"
+            bits.setdefault((row.environment, text), []).append(row.workload)
+        for name, before, here in forms(row):
+            changed.setdefault((name, before, here, row.environment), []).append(row.workload)
+    texts = [f"{told.where([where])}, {text} ({_listed(workloads)})" for (where, text), workloads in bits.items()]
+    for (name, before, here, environment), workloads in changed.items():
+        copied = ", so what comes next may have to copy it" if here.startswith(LAYOUTS) else ""
+        where = told.where([environment])
+        texts.append(f"{where}, {name} is {here}, and was {before} in {told.base}{copied} ({_listed(workloads)})")
+    return texts
+
+
+def to_do(told: Told) -> list[str]:
+    """By the state of its worst row."""
+    if told.state in (BROKE, LESS_EXACT, SLOWER):
+        return ["nothing in your own code: find the release that changed it, then stay below it or tell PyTorch"]
+    if told.state == WRONG:
+        return ["do not rely on it in this dtype: compare with the same call in float64, or tell PyTorch"]
+    if told.state == REFUSED and any(_mistyped(row) for row in told.rows):
+        return ["correct the name in matrix.yaml: no version of this run has it"]
+    return []
+
+
+def _mistyped(row: Comparison) -> bool:
+    return all(protocol.HAS_NO in side.message for side in sides_of([row]).values())
+
+
+def command(evidence: Evidence, told: Told) -> str:
+    """A bisection of what got worse."""
+    run = evidence.run
+    if run.sides:
+        return ""
+    worse = [row for row in told.rows if row.correctness.verdict in (model.REGRESSED, model.LESS_EXACT)]
+    slower = [row for row in told.rows if any(timed.verdict == model.REGRESSED for timed in row.timed)]
+    for rows, what in ((worse, "correctness"), (slower, "latency")):
+        stacks = [evidence.environments.get(name) for name in (rows[0].baseline, rows[0].environment)] if rows else []
+        if len(stacks) == 2 and all(stack is not None and stack.executor != "host" for stack in stacks):
+            good, bad = (stack.torch for stack in stacks if stack is not None)
+            return bisect_command(
+                run.command, good=good, bad=bad, what=what, workload=rows[0].workload, device=rows[0].device
+            )
+    return ""
+
+
+def open_questions(told: Told) -> list[str]:
+    """Why it is not judged, or does not run."""
+    found: dict[str, list[str]] = {}
+    for row in told.rows:
+        for name, side in sides_of([row]).items():
+            if outcome(side) not in (RIGHT, WRONG) and side.message:
+                found.setdefault(short(side.message, 200), []).append(f"{row.workload} {told.where([name])}")
+    return [f"{text} ({_listed(places)})" for text, places in found.items()]
+
+
+def _listed(names: Iterable[str]) -> str:
+    every: Sequence[str] = list(dict.fromkeys(names))
+    return ", ".join(every) if len(every) < 5 else f"{', '.join(every[:3])} and {len(every) - 3} more"

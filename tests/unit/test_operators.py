@@ -1,0 +1,105 @@
+"""PyTorch's own operators as subjects: what matrix.yaml says of them, shared launches, and what is made again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from harness.config.key_inputs import Place, World, key
+from harness.config.matrix import Matrix, matrix_text, parse_matrix
+from harness.config.operators import GROUP, Operator
+from harness.config.plan import Facts, Plan
+from harness.config.planner import plan_run
+from harness.errors import InputError
+from harness.schema.run_records import Selection
+from harness.worker import protocol
+
+TOPK = {"operator": "torch.topk", "shapes": [[64, 4096]], "arguments": {"k": 16}, "dtypes": ["float32", "bfloat16"]}
+FACTS = Facts(executor="venv", executor_reason="a test")
+
+
+def matrix_of(*operators: dict[str, Any]) -> Matrix:
+    return Matrix.model_validate({"operators": list(operators)})
+
+
+def planned(matrix: Matrix, **selected: Any) -> Plan:
+    return plan_run(matrix, Selection(devices=("cpu",), **selected), FACTS)
+
+
+def refused(operator: dict[str, Any]) -> str:
+    import yaml
+
+    with pytest.raises(InputError) as caught:
+        parse_matrix(yaml.safe_dump({"schema_version": 1, "operators": [operator]}))
+    return f"{caught.value.message}; {caught.value.remedy}"
+
+
+def test_an_operator_alone_is_a_matrix() -> None:
+    plan = planned(matrix_of(TOPK))
+    assert [(kernel.name, kernel.pytorch, kernel.references) for kernel in plan.kernels] == [
+        ("pytorch", True, [protocol.MODEL])
+    ]
+    assert [workload.id for workload in plan.workloads] == ["topk-fp32", "topk-bf16"]
+    assert not any(build.device == "cuda" for build in plan.builds), "nothing of it is compiled"
+
+
+def test_gradients_are_workloads_of_their_own() -> None:
+    plan = planned(matrix_of({**TOPK, "backward": True, "dtypes": ["float32"]}))
+    assert [(each.id, each.name, each.backward) for each in plan.workloads] == [
+        ("topk-fp32", "topk", False), ("topk.backward-fp32", "topk", True),
+    ]  # fmt: skip
+    assert [each.id for each in planned(matrix_of(TOPK), workloads=("topk-bf16",)).workloads] == ["topk-bf16"]
+
+
+def test_operators_share_launches_in_groups() -> None:
+    many = [{**TOPK, "name": f"topk{number}", "dtypes": ["float32"]} for number in range(GROUP + 1)]
+    plan = planned(matrix_of(*many), launches=1)
+    assert [len(kernel.workloads) for kernel in plan.kernels] == [GROUP, 1]
+    assert len(plan.launches) == 2 * len(plan.measured), "a process for each group, not for each operator"
+    assert len(planned(matrix_of(*many), kernels=("pytorch",)).kernels) == 2, "all groups have that name"
+
+
+def test_a_matrix_of_operators_is_written_and_read_again() -> None:
+    matrix = matrix_of({**TOPK, "shapes": {"input": {"shape": [8], "values": "integers", "below": 5}}})
+    assert parse_matrix(matrix_text(matrix)) == matrix
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    ({"operator": "topk"}, "in full, such as torch.nn.functional.softmax"),
+    ({"operator": "torch.relu_"}, "measure torch.relu"),
+    ({"shapes": [64, 4096]}, "write [[64, 4096]]"),
+    ({"shapes": []}, "torch.topk is given no tensor"),
+    ({"shapes": [{"shape": [8], "values": "integer"}]}, "did you mean integers?"),
+    ({"shapes": [{"shape": [8], "values": "integers"}]}, "from 0 up to `below`"),
+    ({"shapes": [{"shape": [8, 9], "values": "positive_definite"}]}, "square"),
+    ({"problem": "mine.py"}, "one of: operator, problem"),
+    ({"dtypes": ["float64"]}, "float64"),
+])  # fmt: skip
+def test_what_is_wrong_is_said_with_the_way_out(change: dict[str, Any], said: str) -> None:
+    text = refused({**TOPK, **change})
+    assert said in text and "operators[0]" in text
+
+
+def test_two_of_one_name_take_names() -> None:
+    with pytest.raises(ValueError, match="topk_large"):
+        matrix_of(TOPK, TOPK)
+
+
+CHANGED = {
+    "operator": "torch.sort", "problem": None, "name": "other", "shapes": [[64, 4097]], "arguments": {"k": 17},
+    "dtypes": ["float16"], "backward": True, "devices": ["cuda"], "trials": 7,
+}  # fmt: skip
+
+
+def validation_keys(operator: dict[str, Any]) -> set[str]:
+    matrix = matrix_of(operator)
+    plan = plan_run(matrix, Selection(), Facts(executor="venv", executor_reason="a test", gpus=1))
+    world = World(plan=plan, matrix=matrix)
+    places = [Place(kind="validation", **cell.model_dump()) for cell in plan.cells]
+    return {key(world, place) for place in places}
+
+
+@pytest.mark.parametrize("name", [name for name in Operator.model_fields if name != "problem"])
+def test_a_field_of_an_operator_is_an_input(name: str) -> None:
+    assert validation_keys(TOPK) != validation_keys({**TOPK, name: CHANGED[name]})
