@@ -121,7 +121,8 @@ class Bisection(Search[str, BisectionRecord]):
 
     def take(self, step: str) -> None:
         ends = step == self.question.bad
-        here = self.prepared.choice.executor == "venv"  # an engine's disk may be another machine's
+        # An engine's disk may be another machine's; and but for one package, the held environment's wheels are there.
+        here = self.prepared.choice.executor == "venv" and not self.subject.component
         named = [self._is_named(version) for version in ([self.question.good, step] if ends else [step])]
         if here and not all(named):
             environments.refuse_without_room(cache_folder())
@@ -176,13 +177,13 @@ class Bisection(Search[str, BisectionRecord]):
             if record.status == protocol.OK:
                 continue
             problem = probe_index(planned.index)
-            if problem or version_in(planned.spec, self.subject) in (question.good, question.bad):
+            if problem or version_in(self.matrix, planned.spec, self.subject) in (question.good, question.bad):
                 raise InfrastructureError(
                     f"{record.id}: {problem or record.message}",
                     "once it is mended, the same command then goes on from here",
                 )
             raise CannotTell(record.message, record)
-        by_version = {version_in(e.spec, self.subject): e.id for e in plan.environments}
+        by_version = {version_in(self.matrix, e.spec, self.subject): e.id for e in plan.environments}
         seen = {name: observe(run, plan, id, question.what, question.target) for name, id in by_version.items()}
         return Look(run=run, environments={name: made[id] for name, id in by_version.items()}, cells=seen)
 

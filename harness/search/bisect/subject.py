@@ -69,17 +69,22 @@ def held_environment(matrix: Matrix, held: str) -> Environment:
 
 
 def environment_at(matrix: Matrix, subject: Subject, version: str) -> Environment:
-    """The environment of a version of what is bisected."""
+    """The environment of a version of what is bisected: matrix.yaml's own where it has that version."""
     if not subject.component:
         return environment_of(matrix, version, subject.good)
-    made = with_package(held_environment(matrix, subject.held), subject.component, version)
+    held = held_environment(matrix, subject.held)
+    if package_versions(matrix.packages_in(held)).get(subject.component) == version:
+        return held
+    made = with_package(held, subject.component, version)
     same = (spec for spec in matrix.pinned_environments if spec.id() == made.id())
     return next((spec for spec in same if spec.model_copy(update={"packages": made.packages}) == made), made)
 
 
-def version_in(spec: Environment, subject: Subject) -> str:
+def version_in(matrix: Matrix, spec: Environment, subject: Subject) -> str:
     """Which version of it an environment has."""
-    return package_versions(spec.packages)[subject.component] if subject.component else spec.torch
+    if not subject.component:
+        return spec.torch
+    return package_versions(matrix.packages_in(spec))[subject.component]
 
 
 def _kernels(matrix: Matrix, subject: Subject) -> list[Kernel]:
