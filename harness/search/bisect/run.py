@@ -28,7 +28,7 @@ from harness.search.bisect.answer import conclude, describe, print_question, pri
 from harness.search.bisect.observe import observe
 from harness.search.bisect.oracle import LEVEL, LOOKS, TRIAL_FACTORS, differing, judge, launch_counts
 from harness.search.bisect.releases import fetch_listing, in_order, releases_between, supported_tags
-from harness.search.bisect.subject import Subject, cell_names, derived_matrix, environment_of, selection_of
+from harness.search.bisect.subject import Subject, asked, cell_names, derived_matrix, environment_of, selection_of
 from harness.search.loop import Search, recorded, working_on
 from harness.tools import cache_folder
 from harness.typed import typed
@@ -290,6 +290,7 @@ def run_bisection(
     """Bisect, or go on with what was begun. The folder of the records, and the answer; None with `list_only`."""
     in_order(subject.good, subject.bad)
     matrix, _ = load_matrix(options.matrix_path, options.base_image)
+    subject = asked(subject, matrix)
     ends = derived_matrix(matrix, subject, [subject.good, subject.bad], 0, 1)
     prepared = make_plan(replace(options, derived=ends), selection_of(subject), write_pins=False)
     plan = prepared.plan
