@@ -50,6 +50,7 @@ def add_session(verb: str, does: str) -> None:
 add_session("check", "What cannot work, in seconds and without an environment; `matrix` and `eval` begin with it.")
 add_session("new", "A kernel's template and a matrix file of its own: -- mine.cu")
 add_session("matrix", "Every environment of matrix.yaml: build, validate, time in blocks, report.")
+add_session("collect", "What a matrix on many machines has so far: -- [RUN], a folder of reports/shards.")
 add_session("kernelbench", "KernelBench's problems and their solutions: -- PROBLEMS SOLUTIONS [OPTIONS]")
 add_session("bisect", "The first release between two that differs: -- --good 2.1.0 --bad 2.5.0 --target math")
 add_session("sweep", "The fastest setting of a kernel that is correct everywhere: -- --kernel K --workload W")

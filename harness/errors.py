@@ -14,13 +14,16 @@ from harness.typed import as_typed
 DONE = 0
 CORRECTNESS_REGRESSED = 10
 LATENCY_REGRESSED = 11
+MEMORY_REGRESSED = 12
 BUILD_FAILED = 20
 INFRASTRUCTURE = 30
 UNDECIDED = 40
 BAD_INPUT = 64
 
 # Where several hold, the first one of this order is the exit code.
-PRECEDENCE = (BAD_INPUT, INFRASTRUCTURE, BUILD_FAILED, CORRECTNESS_REGRESSED, LATENCY_REGRESSED, UNDECIDED)
+PRECEDENCE = (
+    BAD_INPUT, INFRASTRUCTURE, BUILD_FAILED, CORRECTNESS_REGRESSED, LATENCY_REGRESSED, MEMORY_REGRESSED, UNDECIDED,
+)  # fmt: skip
 
 
 START_AGAIN = "start the same command again: what was finished is kept, and what is gone is made again"

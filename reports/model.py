@@ -27,6 +27,8 @@ MORE_EXACT = "more_exact"
 ABOUT = "moved_about_the_threshold"
 UNDECIDED = "undecided"
 BROKEN = "broken"
+# Of memory, which was not measured on one side or both.
+NO_DATA = "no_data"
 
 # Worst first: the order of counts, and of rows that are equally significant.
 VERDICTS = (
@@ -42,6 +44,7 @@ VERDICTS = (
     NEWLY_SUPPORTED,
     MORE_EXACT,
     UNSUPPORTED,
+    NO_DATA,
     PASS,
 )
 RIGHT = frozenset({PASS, LESS_EXACT, MORE_EXACT})  # in both
@@ -122,6 +125,7 @@ class CorrectnessSide(Side):
     repeats_max_abs: float | None = None
     inputs_mutated: int = 0
     unwritten_trials: int = 0
+    unloaded: bool = False  # it is built already, and could not be loaded
     off_stream: bool = False  # a launch saw its work on another stream than the one it was given
     operators: list[str] = field(default_factory=list)
     unseen: str = ""  # known wrong answers that this validation would not detect
@@ -209,14 +213,11 @@ class LatencySide(Side):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Latency:
-    """`ratio` with its interval, test and the smallest slow-down that this run could have called. `launches_needed` is
-    of undecided rows: so many would decide it, were its ratio what it is."""
+class Judged:
+    """`ratio` with its interval and its test."""
 
     verdict: str
     why: str
-    baseline: LatencySide
-    this: LatencySide
     min_effect: float
     ratio: float | None = None
     low: float | None = None
@@ -224,9 +225,39 @@ class Latency:
     p_value: float | None = None
     q_value: float | None = None
     spread: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Latency(Judged):
+    """With the smallest slow-down that this run could have called. `launches_needed` is of undecided rows: so many
+    would decide it, were its ratio what it is."""
+
+    baseline: LatencySide
+    this: LatencySide
     smallest_effect: float | None = None
     launches_needed: int | None = None
     estimate: Estimate | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemorySide(Side):
+    """Peak memory of a target's calls in one environment, by block; the others are medians over the launches. On a GPU
+    `reserved_bytes` is what PyTorch's allocator took for it, and `outside_bytes` what was left taken beside that."""
+
+    blocks: list[int] = field(default_factory=list)
+    peaks_bytes: list[int] = field(default_factory=list)
+    peak_bytes: float | None = None
+    kept_bytes: float | None = None
+    reserved_bytes: float | None = None
+    outside_bytes: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory(Judged):
+    """`ratio` is of peaks of which each counts as at least `reports.compare.memory.FLOOR_BYTES`."""
+
+    baseline: MemorySide
+    this: MemorySide
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,6 +287,7 @@ class Comparison:
     correctness: Correctness
     latency: Latency
     hot: Latency | None
+    memory: Memory
     command: str
     eval_command: str
 
@@ -263,9 +295,9 @@ class Comparison:
     def timed(self) -> list[Latency]:
         return [self.latency] if self.hot is None else [self.latency, self.hot]
 
-    def uncompared(self, timed: Latency) -> bool:
-        """Whether a time is the baseline's own, with nothing to compare it with."""
-        return self.alone and timed.verdict == UNDECIDED
+    def uncompared(self, measured: Judged) -> bool:
+        """Whether a time, or memory, is the baseline's own, with nothing to compare it with."""
+        return self.alone and measured.verdict in (UNDECIDED, NO_DATA)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,11 +12,12 @@ from collections.abc import Mapping, Sequence
 
 from harness.schema.run_records import WorkloadInfo
 from harness.typed import typed_by_nox, words_of
-from reports.model import CorrectnessSide, Latency, LatencySide, Rate, Rates
+from reports.model import CorrectnessSide, Judged, LatencySide, Memory, Rate, Rates
 
 ABSENT = "\N{EM DASH}"
 MOST_EFFECT = 10.0  # 1000%: launches that only show more show nothing
 TIMES = "\N{MULTIPLICATION SIGN}"
+BYTES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "bytes"))
 
 
 def words(status: str) -> str:
@@ -123,9 +124,22 @@ def ratio_interval(ratio: float, low: float | None, high: float | None, form: st
     return with_interval(f"{ratio:{form}}{TIMES}", low, high, form)
 
 
-def change_text(latency: Latency) -> str:
+def change_text(judged: Judged) -> str:
     """The ratio to the baseline, never without its interval where one exists."""
-    return ABSENT if latency.ratio is None else ratio_interval(latency.ratio, latency.low, latency.high)
+    return ABSENT if judged.ratio is None else ratio_interval(judged.ratio, judged.low, judged.high)
+
+
+def bytes_text(size_bytes: float | None) -> str:
+    """Three significant digits, such as "4.51 MiB"."""
+    if size_bytes is None:
+        return ABSENT
+    size, unit = next((each for each in BYTES if size_bytes >= each[0]), BYTES[-1])
+    return f"{size_bytes / size:.3g} {unit}"
+
+
+def memory_change(memory: Memory) -> str:
+    """Such as "2.25 MiB to 4.5 MiB"."""
+    return f"{bytes_text(memory.baseline.peak_bytes)} to {bytes_text(memory.this.peak_bytes)}"
 
 
 def median_interval_text(median_us: float, low_us: float | None, high_us: float | None) -> str:
@@ -196,6 +210,11 @@ def explain_command(command: Sequence[str], **selected: str | None) -> str:
     return _spelled(command, "explain", [*_selection(selected), *place_options(command, ("--bundle",))])
 
 
+def bisect_command(command: Sequence[str], **selected: str | None) -> str:
+    """As `matrix_command`, with the options of `bisect`: good, bad, what."""
+    return _spelled(command, "bisect", [*_selection(selected), *place_options(command, ("--matrix", "--executor"))])
+
+
 def eval_command(command: Sequence[str], torch: str, **selected: str | None) -> str:
     options = [*_selection(selected), *place_options(command)]
     if not typed_by_nox(command):
@@ -204,13 +223,6 @@ def eval_command(command: Sequence[str], torch: str, **selected: str | None) -> 
     # Double quotes read better, and are safe for what a version may hold.
     quoted = f'"{session}"' if re.fullmatch(r"[\w.+-]+", torch) else shlex.quote(session)
     return _spelled(command, quoted, options)
-
-
-def bisect_command(command: Sequence[str], good: str, bad: str, what: str, workload: str, device: str) -> str:
-    """Of an operator: which release between two changed it."""
-    found = [f"--{name} {shlex.quote(value)}" for name, value in (("good", good), ("bad", bad), ("what", what))]
-    options = [*found, *_selection({"workload": workload, "device": device}), *place_options(command, ("--executor",))]
-    return _spelled(command, "bisect", options)
 
 
 def _spelled(command: Sequence[str], verb: str, options: Sequence[str]) -> str:

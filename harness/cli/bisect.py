@@ -1,4 +1,5 @@
-"""`kernel-matrix bisect`: the first PyTorch release between two at which something differs; then its report."""
+"""`kernel-matrix bisect`: the first release between two, of PyTorch or of a package beside it, at which something
+differs; then its report."""
 
 from __future__ import annotations
 
@@ -16,11 +17,12 @@ from harness.cli.options import (
     at_least,
 )
 from harness.cli.report import report_search
-from harness.errors import DONE, UNDECIDED
+from harness.errors import DONE, UNDECIDED, InputError
 from harness.gpu import gpus
 from harness.search.bisect.run import run_bisection
 from harness.search.bisect.subject import Subject
 from harness.worker import protocol
+from harness.worker.wheels import normalise
 
 
 def add_options(parser: Parser) -> None:
@@ -32,6 +34,10 @@ def add_options(parser: Parser) -> None:
     parser.add_argument(
         "--target", default=protocol.KERNEL, metavar="NAME", help="kernel (the default), or a reference such as math"
     )
+    component = "ask releases of this package, such as nvidia-cudnn-cu12, with PyTorch and all else held"
+    parser.add_argument("--component", default="", metavar="PACKAGE", help=component)
+    parser.add_argument("--torch", default="", metavar="V", help="of --component: the environment that is held, by its "
+                        "PyTorch's version or its id; default: the baseline")  # fmt: skip
     add_matrix(parser)
     add_list(parser, "the releases between")
     add_names(parser, "kernel", "workload")
@@ -45,6 +51,8 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.torch and not options.component:
+        raise InputError("--torch: of --component alone", "leave it out, or name the package: --component PACKAGE")
     subject = Subject(
         good=options.good,
         bad=options.bad,
@@ -54,6 +62,8 @@ def run(options: argparse.Namespace) -> int:
         workloads=tuple(options.workload),
         devices=options.device or (("cpu", "cuda") if gpus() else ("cpu",)),
         trials=options.trials,
+        component=normalise(options.component),
+        held=options.torch,
     )
     how = shared_options(options)
     found = run_bisection(subject, how, every=options.every, keep=options.keep, list_only=options.list)

@@ -70,8 +70,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def is_meant(record: RunRecord, focus: Focus) -> bool:
-    """Whether a shard's run has a kernel that was chosen; all are where none was."""
+    """Whether a shard's run has a kernel and a workload that were chosen; all are where none was."""
     chosen = not focus.kernels or any(kernel.name in focus.kernels for kernel in record.kernels)
+    named = set(focus.workloads)
+    chosen &= not named or any({workload.id, workload.name} & named for workload in record.workloads)
     return chosen and (not focus.devices or any(cell.device in focus.devices for cell in record.cells))
 
 

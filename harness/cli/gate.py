@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 from harness.cli import matrix
-from harness.cli.options import Parser, add_names, add_run_folder, share, some_of
+from harness.cli.options import Parser, add_names, add_run_folder, multiple, share, some_of
 from harness.config.matrix import Reference
 from harness.errors import exit_code
 from harness.worker import protocol
@@ -21,6 +21,12 @@ def add_options(parser: Parser) -> None:
     parser.add_argument("--reference", choices=known, metavar="NAME", help=what)
     parser.add_argument(
         "--at-most", type=share, metavar="SHARE", help="of the reference's time that the kernel may take; default: 0.95"
+    )
+    parser.add_argument(
+        "--memory-at-most",
+        type=multiple,
+        metavar="N",
+        help="times the reference's peak memory that the kernel may use, such as 1.5; default: it is not judged",
     )
     parser.add_argument("--times", type=some_of("cold", "hot"), metavar="cold,hot", help="on a GPU; default: both")
     parser.add_argument(
@@ -55,4 +61,5 @@ def judge(folder: Path, options: argparse.Namespace) -> int:
         reference=options.reference,
         at_most=options.at_most or AT_MOST,
         modes=options.times or ("cold", "hot"),
+        memory_at_most=options.memory_at_most,
     )

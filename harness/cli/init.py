@@ -72,8 +72,8 @@ def add_session(verb: str) -> None:
 
 
 for verb in (
-    "new", "check", "matrix", "report", "compare", "history", "explain", "bisect", "sweep", "gate", "kernelbench",
-    "images", "bundle", "pins", "doctor",
+    "new", "check", "matrix", "collect", "report", "compare", "history", "explain", "bisect", "sweep", "gate",
+    "kernelbench", "images", "bundle", "pins", "doctor",
 ):
     add_session(verb)
 

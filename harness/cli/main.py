@@ -29,6 +29,7 @@ TIDY_S = 2.0
 MEANINGS = {
     errors.CORRECTNESS_REGRESSED: "correctness regressed",
     errors.LATENCY_REGRESSED: "latency regressed",
+    errors.MEMORY_REGRESSED: "memory regressed",
     errors.BUILD_FAILED: "a build failed",
     errors.INFRASTRUCTURE: "this machine, its container engine or its network could not do it",
     errors.UNDECIDED: "undecided: the measurements made could not have shown it",
@@ -37,6 +38,7 @@ MEANINGS = {
 OF_GATE = {
     errors.CORRECTNESS_REGRESSED: "a kernel is not correct in some environment",
     errors.LATENCY_REGRESSED: "a kernel is not fast enough for the gate",
+    errors.MEMORY_REGRESSED: "a kernel uses more memory than the gate allows",
 }
 
 VARIABLES = ("KERNEL_MATRIX_BUNDLE", "KERNEL_MATRIX_BY_NOX", "KERNEL_MATRIX_CACHE", "KERNEL_MATRIX_HOST_PYTHON")
@@ -46,6 +48,7 @@ VERBS = {
     "check": "look for what cannot work, without an environment: in the sources, problem files and shapes",
     "matrix": "run every environment of matrix.yaml: build, validate, time, explain, report",
     "eval": "run one environment, against the baseline's stored validation",
+    "collect": "gather what a matrix on many machines has so far, and say what is missing",
     "report": "render the report again, from records: of a run, a bisection or a sweep",
     "compare": "show what moved between two runs, of a branch and of main for one",
     "history": "show the finished runs over time: where a time stepped, where a kernel became wrong",

@@ -6,7 +6,7 @@ import argparse
 import math
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from harness.cli.options import Options, at_least
@@ -14,18 +14,23 @@ from harness.cli.report import MACHINES, report_run, report_side_by_side
 from harness.cluster.carry import Carry
 from harness.cluster.engine import Engine
 from harness.cluster.local import Local
+from harness.cluster.lost import Lost
 from harness.cluster.shards import Shard, digest_of, plan_shards
-from harness.cluster.slurm import Slurm
+from harness.cluster.slurm import Option, Slurm, minutes_of
+from harness.cluster.times import LONGEST_S, ROOM, Spent, cut, spent_before
 from harness.config.indexes import choose_indexes
 from harness.config.matrix import Matrix, load_matrix
 from harness.config.pins import ensure_pins
 from harness.config.plan import PlannedEnvironment
+from harness.config.planner import chosen
 from harness.errors import DONE, INFRASTRUCTURE, InputError, exit_code
 from harness.progress import Table, printable
-from harness.run.folders import all_runs, held
+from harness.run.folders import held
+from harness.run.prepare import folder_files
 from harness.schema.records import DEVICES, Device
 from harness.schema.run_records import Selection
-from harness.workflow.shards import Campaign, gather
+from harness.typed import typed
+from harness.workflow.shards import Asked, Campaign, gather
 
 SHARDS = Path("reports", "shards")
 AS_GIVEN = ("launches", "trials", "executor", "base_image", "bundle", "explain")
@@ -71,43 +76,82 @@ def run_on(options: argparse.Namespace, selection: Selection, command: tuple[str
     options.gpu = list(dict.fromkeys(options.gpu))
     devices = options.device or (("cuda",) if options.gpu else DEVICES if options.on == "local" else ("cpu",))
     words = shard_words(options)
-    digest = digest_of(matrix, text, root, [*words, *options.kernel, *devices, *options.gpu])
-    folder = SHARDS / digest[:12]
-    shards = plan_shards(matrix, root, root / folder, options.kernel, devices, words, options.gpu)
-    groups = groups_of(shards)
-    if options.out and len(groups) > 1:
-        raise InputError("--out: not with several GPUs", "each has its own page, in the folder of its run")
+    digest = digest_of(matrix, text, root, [*words, *options.workload, *options.kernel, *devices, *options.gpu])
+    folder = root / SHARDS / digest[:12]
+    planned = plan_shards(matrix, root, folder, options.kernel, devices, words, options.gpu, options.workload)
+    refuse_one_page(options, planned)
+    given = sbatch_options(options, matrix) if options.on == "slurm" else {}
+    minutes = minutes_of(given.get("time", ""))
+    spent = spent_before(root, planned)
+
+    def ask() -> Asked:
+        known = Asked.load(folder)
+        limit_s = LONGEST_S if minutes is None else ROOM * 60 * minutes
+        shards = known.shards if known is not None else cut_all(planned, matrix, root, spent, limit_s)
+        return Asked(command=command, selection=selection, digest=digest, shards=tuple(shards))
+
     if options.list:
-        print("\n".join(listed(root, shards)))
+        print("\n".join(listed(ask().shards, spent)))
         return DONE
-    if options.time:
-        refuse_too_short(root, shards, options.time)
-    campaign = Campaign(matrix, text, root, shards, engine_of(options))
-    (root / folder).mkdir(parents=True, exist_ok=True)
-    with held(root / folder / "wait.lock", "another process waits for these very shards; waiting for it"):
+    engine = engine_of(options, given)
+    folder.mkdir(parents=True, exist_ok=True)
+    with held(folder / "wait.lock", "another process waits for these very shards; waiting for it"):
+        asked = ask()
+        if minutes is not None:
+            refuse_too_short(asked.shards, spent, minutes)
+        asked.save(folder)
+        campaign = Campaign(matrix, text, root, asked.shards, engine)
         campaign.queue()
         if options.detach:
-            print(f"{len(shards)} shards are queued or finished; the same command without --detach gathers them")
+            print(f"{len(asked.shards)} shards are queued or finished; this shows what there is, and what is missing:")
+            print(f"  {typed('collect', str(folder.relative_to(root)))}")
             return DONE
-        with Table([shard.name for shard in shards]) as table:
+        with Table([shard.name for shard in asked.shards]) as table:
             campaign.wait(table.say)
     lost = campaign.lost(selection)
     for each in lost:
-        print(printable(f"shard {each.shard.name}: {each.why}; all that it printed: {folder / each.shard.name}"))
-    codes = [INFRASTRUCTURE] if lost else []
-    runs = []
+        print(printable(f"shard {each.shard.name}: {each.why}; all that it printed: {each.shard.folder}"))
+    return exit_code([*deliver(root, asked, lost, options), *([INFRASTRUCTURE] if lost else [])])
+
+
+def refuse_one_page(options: argparse.Namespace, shards: Sequence[Shard]) -> None:
+    """InputError where several pages were to be one file."""
+    if options.out and len(groups_of(shards)) > 1:
+        raise InputError("--out: not with several GPUs", "each has its own page, in the folder of its run")
+
+
+def deliver(root: Path, asked: Asked, lost: Sequence[Lost], options: argparse.Namespace) -> list[int]:
+    """One run, with its page, of all shards that finished; of several models of GPU one each. The exit codes."""
+    codes, runs = list[int](), list[Path]()
+    groups = groups_of(asked.shards)
     for group in groups:
         rows = [each for each in lost if each.shard in group]
         if not any(shard.run() is not None for shard in group) and len(groups) > 1:
             print(printable(f"{group[0].gpu or group[0].device}: no shard has finished"))
             continue
-        made = gather(root, group, command, selection, digest, rows)
+        made = gather(root, group, asked.command, asked.selection, asked.digest, rows)
         print(f"records: {made.folder}", flush=True)
         codes += [] if options.no_report else [report_run(made.folder, options)]
         runs.append(made.folder)
     if len(runs) > 1 and not options.no_report:
         report_side_by_side(runs, root / "reports" / MACHINES)
-    return exit_code(codes)
+    return codes
+
+
+def cut_all(
+    shards: Sequence[Shard], matrix: Matrix, root: Path, spent: Mapping[tuple[str, Device], Spent], limit_s: float
+) -> list[Shard]:
+    """By workload, those that are expected to take longer."""
+    files, made = folder_files(matrix, root), list[Shard]()
+    for shard in shards:
+        known = spent.get((shard.kernel, shard.device))
+        if known is None or known.expected_s(shard.workloads) <= limit_s:
+            made.append(shard)
+            continue
+        asked = Selection(kernels=(shard.kernel,), workloads=shard.workloads, devices=(shard.device,))
+        _, workloads = chosen(matrix, asked, files)
+        made += cut(shard, [each.id for each in workloads if shard.device in each.devices], known, limit_s)
+    return made
 
 
 def groups_of(shards: Sequence[Shard]) -> list[list[Shard]]:
@@ -126,23 +170,27 @@ def pin(matrix: Matrix, root: Path, *, strict: bool) -> None:
         ensure_pins(root, PlannedEnvironment(spec=spec, index=indexes.get(spec.id(), spec.wheel_index)), matrix)
 
 
-def engine_of(options: argparse.Namespace) -> Engine:
-    if options.on == "local":
-        return Local()
-    given = {}
+def sbatch_options(options: argparse.Namespace, matrix: Matrix) -> dict[str, Option]:
+    """Those of matrix.yaml, and the command line's, which win: by their long names."""
+    given: dict[str, Option] = {name.replace("_", "-"): value for name, value in matrix.slurm.items()}
     for each in options.sbatch:
         name, equals, value = each.partition("=")
         if not equals or not re.fullmatch(r"[a-z][a-z-]*", name):
             raise InputError(f"--sbatch {each}: is not NAME=VALUE", "such as --sbatch account=physics")
         given[name] = value
     own = {"partition": options.partition, "time": options.time}
-    given |= {name: str(value) for name, value in own.items() if value}
+    return given | {name: str(value) for name, value in own.items() if value}
+
+
+def engine_of(options: argparse.Namespace, given: Mapping[str, Option]) -> Engine:
+    if options.on == "local":
+        return Local()
     return Carry(given, options.bundle) if options.carry else Slurm(given)
 
 
 def shard_words(options: argparse.Namespace) -> list[str]:
     """The options of each shard's own `kernel-matrix matrix`."""
-    words = [word for name in options.workload for word in ("--workload", name)]
+    words: list[str] = []
     for name in AS_GIVEN:
         value = getattr(options, name)
         if value is not None:
@@ -150,48 +198,29 @@ def shard_words(options: argparse.Namespace) -> list[str]:
     return words + [f"--{name.replace('_', '-')}" for name in IF_GIVEN if getattr(options, name)]
 
 
-def listed(root: Path, shards: Sequence[Shard]) -> list[str]:
+def listed(shards: Sequence[Shard], spent: Mapping[tuple[str, Device], Spent]) -> list[str]:
     """A line for each shard, and what all that are left to run take."""
     lines, left_s, unknown = [], defaultdict[str, float](float), 0
-    spent = {key: [*blocks, validated] for key, (blocks, validated) in known_s(root, shards).items()}
     for shard in shards:
-        expected, done = sum(spent.get((shard.kernel, shard.device), [])), shard.run() is not None
-        hours = f"about {expected / 3600:.2g} h, as in its newest run" if expected else "time not known: it never ran"
+        known, done = spent.get((shard.kernel, shard.device)), shard.run() is not None
+        expected_s = known.expected_s(shard.workloads) if known else 0.0
+        hours = f"about {expected_s / 3600:.2g} h, as in its newest run" if known else "time not known: it never ran"
         place = shard.gpu or ("any GPU" if shard.device == "cuda" else "CPU")
-        lines.append(f"shard {shard.name}: {'finished' if done else 'to run'}; {place}; {hours}")
-        left_s[place] += 0.0 if done else expected
-        unknown += not done and not expected
+        part = f"; of its workloads {', '.join(shard.workloads)}" if shard.workloads else ""
+        lines.append(f"shard {shard.name}: {'finished' if done else 'to run'}; {place}; {hours}{part}")
+        left_s[place] += 0.0 if done else expected_s
+        unknown += not done and not known
     told = ", ".join(f"{seconds / 3600:.2g} h on {place}" for place, seconds in left_s.items())
     return [*lines, f"left to run: about {told}" + (f", and {unknown} shards whose time is not known" * bool(unknown))]
 
 
-def refuse_too_short(root: Path, shards: Sequence[Shard], minutes: int) -> None:
+def refuse_too_short(shards: Sequence[Shard], spent: Mapping[tuple[str, Device], Spent], minutes: float) -> None:
     """InputError where a job would end before a block, which cannot be cut: all environments' launches of one turn."""
-    known = known_s(root, shards)
     for shard in shards:
-        longest = max(known.get((shard.kernel, shard.device), ([], 0.0))[0], default=0.0)
-        if longest > minutes * 60:
+        known = spent.get((shard.kernel, shard.device))
+        longest_s = known.longest_block_s(shard.workloads) if known else 0.0
+        if longest_s > minutes * 60:
             raise InputError(
-                f"--time {minutes}: a block of {shard.name} took {longest / 60:.1f} min in its newest run",
-                f"a block cannot be cut: --time {math.ceil(longest / 60 * 1.5)}, or fewer environments",
+                f"--time {minutes:g}: a block of {shard.name} took {longest_s / 60:.1f} min in its newest run",
+                f"a block cannot be cut: --time {math.ceil(longest_s / 60 * 1.5)}, or fewer environments",
             )
-
-
-def known_s(root: Path, shards: Sequence[Shard]) -> dict[tuple[str, Device], tuple[list[float], float]]:
-    """Of each shard's kernel and device, in the newest run that has launches of it: the seconds of each block, and
-    those of its validations. Runs are read once, and no further back than is needed."""
-    missing = {(shard.kernel, shard.device) for shard in shards}
-    found: dict[tuple[str, Device], tuple[list[float], float]] = {}
-    for run in all_runs(root):
-        if not missing:
-            break
-        blocks: dict[tuple[str, Device], dict[int, float]] = {}
-        for each in run.launches():
-            if (each.kernel, each.device) in missing:
-                blocks.setdefault((each.kernel, each.device), defaultdict(float))[each.index] += each.duration_s
-        validated = defaultdict[tuple[str, Device], float](float)
-        for row in run.validations() if blocks else ():
-            validated[row.kernel, row.device] += row.duration_s or 0.0
-        found |= {key: ([*own.values()], validated[key]) for key, own in blocks.items()}
-        missing -= blocks.keys()
-    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -97,6 +98,14 @@ def share(text: str) -> float:
     return value
 
 
+def multiple(text: str) -> float:
+    """A factor above 0, as 1.5."""
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError("must be above 0")
+    return value
+
+
 def duration_s(text: str) -> float:
     """`90s`, `10m` or `2h` in seconds."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text)
@@ -169,11 +178,11 @@ def add_gates(parser: Options) -> None:
     parser.add_argument("--out", type=Path, metavar="DIR", help="write the report there, not into the run's folder")
     parser.add_argument(
         "--fail-on",
-        type=some_of("correctness", "latency", "exactness"),
+        type=some_of("correctness", "latency", "memory", "exactness"),
         default=(),
         metavar="WHAT",
-        help="fail where these regressed: correctness, latency, exactness (correct, but less exact than before), or "
-        "several with commas",
+        help="fail where these regressed: correctness, latency, memory, exactness (correct, but less exact than "
+        "before), or several with commas",
     )
     parser.add_argument(
         "--detect",

@@ -1,8 +1,8 @@
 """Slurm whose nodes share no file system with this machine: a shard goes to its node by sbcast, with a packed bundle
 where the node has not unpacked that yet, and its records come back through srun: `carry.sh`.
 
-Each job is an allocation that a process on this machine holds. It outlives the command, but not this machine's start;
-what a job had recorded when its node died, or its time was over, is lost with the node.
+Each job is an allocation that a process on this machine holds. It outlives the command, but not this machine's start.
+Before its time is over its step is ended, and what it had recorded comes back; what it had when its node died is lost.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from harness.cluster.shards import Shard
-from harness.cluster.slurm import Slurm, remedy
+from harness.cluster.slurm import Option, Slurm, remedy
 from harness.errors import InfrastructureError, InputError
 from harness.isolate.bundle.manifest import COMPLETE, CONTENTS
 from harness.isolate.bundle.once import contents, own_folder
 
 SCRIPT = Path(__file__).with_name("carry.sh")
 ALLOCATED = re.compile(r"job allocation (\d+)")
+BACK = "TERM@120"  # so long before its end a job stops measuring; Slurm may say so a minute earlier
 ANSWER_S = 60.0  # of salloc: queued, granted or refused
 BUNDLE = {"--bundle", "--executor"}  # the node's own
 
@@ -29,9 +30,9 @@ class Carry(Slurm):
     """`bundle`: a packed one. InputError where it is not, InfrastructureError where there is no Slurm here."""
 
     name = "carry"
-    programs = ("salloc", "sbcast", "srun", "squeue", "scancel")
+    programs = ("salloc", "sbcast", "srun", "squeue", "scancel", "sinfo")
 
-    def __init__(self, options: Mapping[str, str], bundle: Path | None) -> None:
+    def __init__(self, options: Mapping[str, Option], bundle: Path | None) -> None:
         super().__init__(options)
         if bundle is None or not (bundle / CONTENTS).is_file() or (bundle / COMPLETE).is_file():
             raise InputError("--carry: nodes need a packed bundle", "nox -s bundle makes one: --bundle DIR")
@@ -39,9 +40,8 @@ class Carry(Slurm):
         self.unpacked, _ = contents(self.bundle / CONTENTS)
 
     def submit(self, shard: Shard, avoid: Collection[str]) -> str:
-        options = {**self._asked(shard, avoid), "nodes": 1, "job_name": f"km-{shard.name}"}
-        named = {name.replace("_", "-"): value for name, value in options.items()}
-        words = [f"--{name}" + ("" if value is True else f"={value}") for name, value in named.items()]
+        options = {"signal": BACK, **self._asked(shard, avoid), "nodes": 1, "job-name": f"km-{shard.name}"}
+        words = [f"--{name}" + ("" if value is True else f"={value}") for name, value in options.items()]
         path = shard.log
         path.touch()
         begin = path.stat().st_size

@@ -45,7 +45,8 @@ def collect(
     _refuse_mixed(records)
     for shard, run in runs:
         _sweep_others(shard, run)
-    linked = [link_records(run, into, (*RECORDS, *FILES)) for _, run in runs]
+    kinds = (*RECORDS, *FILES)
+    linked = [link_records(run, into, kinds, f"part{shard.part}" if shard.part else "") for shard, run in runs]
     if into.run_path().exists() and not any(linked):
         return
     protocol.write_json(str(into.folder / PARTS), [os.path.relpath(run.folder, into.folder) for _, run in runs])
@@ -75,17 +76,18 @@ def _sweep_others(shard: Shard, finished: Run) -> None:
                 folder.rmdir()
 
 
-def link_records(run: Run, into: Run, kinds: Sequence[str]) -> int:
-    """Link what a shard's run has, and the other one not yet: how many files. RecordError where one is damaged."""
+def link_records(run: Run, into: Run, kinds: Sequence[str], part: str = "") -> int:
+    """Link what a shard's run has, and the other one not yet: how many files. `part`: of a kernel's workloads, whose
+    launches are others than those of the other parts. RecordError where one is damaged, or is another one's copy."""
     linked = 0
     for kind in kinds:
         for folder, _, names in os.walk(run.folder / kind):
-            place = into.folder / Path(folder).relative_to(run.folder)
+            place = into.folder / Path(folder).relative_to(run.folder) / (part if kind == "launches" and names else "")
             place.mkdir(parents=True, exist_ok=True)
             for name in sorted(set(names) - set(os.listdir(place))):
                 path = Path(folder, name)
                 if kind in RECORDS:
-                    load_any(path)  # a damaged one stops here, and not on the page
+                    run.check_place(path, load_any(path))  # what is wrong with one stops here, and not on the page
                 _link(path, place / name)
                 linked += 1
     return linked
@@ -152,9 +154,17 @@ def _merged(records: Sequence[RunRecord], into: Run, asked: Mapping[str, Any]) -
 
 
 def _one_each(values: Sequence[Any], name: str) -> list[Any]:
-    """Of the same kernel or workload on two devices one, with both."""
+    """Of the same kernel or workload on two devices, or in several parts, one with all of them."""
     found: dict[str, list[Any]] = {}
     for value in values:
         found.setdefault(getattr(value, name), []).append(value)
-    devices = {key: [device for each in same for device in each.devices] for key, same in found.items()}
-    return [same[0].model_copy(update={"devices": [*dict.fromkeys(devices[key])]}) for key, same in found.items()]
+    return [
+        same[0].model_copy(
+            update={
+                field: list(dict.fromkeys(item for each in same for item in getattr(each, field)))
+                for field in ("devices", "workloads")
+                if hasattr(same[0], field)
+            }
+        )
+        for same in found.values()
+    ]

@@ -1,4 +1,6 @@
-"""All GPUs of this host at once, a shard on each; shards of the CPU one after another, beside no other."""
+"""All GPUs of this host at once, or those that CUDA_VISIBLE_DEVICES names, a shard on each; shards of the CPU one after
+another, beside no other.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,15 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 
 from harness.cluster.engine import State
 from harness.cluster.shards import Shard
 from harness.errors import InfrastructureError
-from harness.gpu import VISIBLE, gpus
+from harness.gpu import VISIBLE, gpus, named
+from harness.schema.records import Device
 
 Waiting = tuple[str, Shard, frozenset[str]]  # a job, and the places that it should not go to
 POLL_S = 0.5
@@ -29,7 +34,9 @@ class Local:
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
         self._states: dict[str, State] = {}
-        self._models = {gpu.uuid: gpu.name.lower() for gpu in gpus()}
+        self._models = {gpu.uuid: gpu.name.lower() for gpu in named(gpus(), os.environ.get(VISIBLE))}
+        self._turn = threading.Condition()
+        self._left, self._running = Counter[Device](), Counter[Device]()  # jobs: not ended; running
         self._waiting: dict[str, queue.Queue[Waiting]] = {}  # of a kind of place: "cpu", or a GPU's name
 
     def submit(self, shard: Shard, avoid: Collection[str]) -> str:
@@ -44,6 +51,7 @@ class Local:
                 threading.Thread(target=self._work, args=(self._waiting[kind], place), daemon=True).start()
         job = str(next(self._numbers))
         self._states[job] = State(status="queued")
+        self._left[shard.device] += 1
         self._waiting[kind].put((job, shard, frozenset(avoid) if set(uuids) - set(avoid) else frozenset()))
         return job
 
@@ -58,11 +66,26 @@ class Local:
                 time.sleep(POLL_S)
                 continue
             node = place or "this host"
-            self._states[job] = State(status="running", node=node)
-            try:
-                variables = {VISIBLE: place} if place else {}
-                with shard.log.open("ab") as log:
-                    command = ["setpriv", "--pdeathsig", "TERM", *shard.command] if SETPRIV else shard.command
-                    subprocess.run(command, stdout=log, stderr=log, env={**os.environ, **variables})
-            finally:
-                self._states[job] = State(status="ended", node=node)
+            with self._its_turn(shard.device):
+                self._states[job] = State(status="running", node=node)
+                try:
+                    variables = {VISIBLE: place} if place else {}
+                    with shard.log.open("ab") as log:
+                        command = ["setpriv", "--pdeathsig", "TERM", *shard.command] if SETPRIV else shard.command
+                        subprocess.run(command, stdout=log, stderr=log, env={**os.environ, **variables})
+                finally:
+                    self._states[job] = State(status="ended", node=node)
+
+    @contextmanager
+    def _its_turn(self, device: Device) -> Iterator[None]:
+        """A GPU's launches take processors too: beside them nothing is measured on the CPU."""
+        with self._turn:
+            self._turn.wait_for(lambda: not self._running["cpu"] and (device == "cuda" or not self._left["cuda"]))
+            self._running[device] += 1
+        try:
+            yield
+        finally:
+            with self._turn:
+                self._running[device] -= 1
+                self._left[device] -= 1
+                self._turn.notify_all()

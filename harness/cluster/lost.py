@@ -2,58 +2,67 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from harness.cluster.shards import Shard
-from harness.config.matrix import Matrix
+from harness.config.matrix import Matrix, parse_matrix
 from harness.config.planner import chosen
-from harness.run.folders import now_utc
 from harness.run.prepare import folder_files
+from harness.run.validate import row_without_result
 from harness.schema.records import ValidationRecord
 from harness.schema.run_records import Cell, KernelInfo, Selection, WorkloadInfo
-from harness.worker import protocol
 
 LAST_BYTES = 20_000  # of what a job printed
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lost:
-    matrix: Matrix
+    """`matrix`, `kernels` and `workloads`: of what the shard was sealed with."""
+
     shard: Shard
     why: str
+    matrix: Matrix
     kernels: Sequence[KernelInfo]
     workloads: Sequence[WorkloadInfo]
 
     def rows(self, environments: Sequence[str]) -> list[tuple[Cell, ValidationRecord]]:
         """One for each of its cells in these environments."""
-        cells = [
-            Cell(environment=environment, kernel=kernel.name, workload=workload.id, device=self.shard.device)
-            for environment in environments
-            for kernel in self.kernels
-            for workload in self.workloads
-            if workload.id in kernel.workloads and self.shard.device in workload.devices
-        ]
-        rules, dtypes = self.matrix.tolerances, {workload.id: workload.dtype for workload in self.workloads}
-        return [
-            (cell, ValidationRecord(
-                **cell.model_dump(), key="", status=protocol.NOT_RUN, message=self.why, started_utc=now_utc(),
-                duration_s=0, decides=rules.decides, limits=rules.limits(dtypes[cell.workload]),
-            ))
-            for cell in cells
-        ]  # fmt: skip
+        found = []
+        for environment, kernel, workload in itertools.product(environments, self.kernels, self.workloads):
+            if workload.id in kernel.workloads and self.shard.device in workload.devices:
+                cell = Cell(
+                    environment=environment, kernel=kernel.name, workload=workload.id, device=self.shard.device
+                )
+                found.append((cell, row_without_result(cell, kernel, workload, self.matrix.tolerances, self.why)))
+        return found
 
 
-def lost(matrix: Matrix, root: Path, shard: Shard, selection: Selection, attempts: int, nodes: Sequence[str]) -> Lost:
-    """`nodes`: where its jobs ended, by attempt; '' where that is not known."""
-    own = selection.model_copy(update={"kernels": (shard.kernel,), "devices": (shard.device,)})
-    kernels, workloads = chosen(matrix, own, folder_files(matrix, root))
+def lost(shard: Shard, selection: Selection, why: str) -> Lost:
+    """`why` it has no result, or none yet."""
+    own = selection.model_copy(
+        update={"kernels": (shard.kernel,), "devices": (shard.device,), "workloads": shard.workloads}
+    )
+    matrix = _sealed((shard.project / "matrix.yaml").read_text())
+    kernels, workloads = chosen(matrix, own, folder_files(matrix, shard.project))
+    return Lost(shard=shard, why=why, matrix=matrix, kernels=kernels, workloads=workloads)
+
+
+@functools.lru_cache(maxsize=1)
+def _sealed(text: str) -> Matrix:
+    """Of all shards of a command it is the same."""
+    return parse_matrix(text)
+
+
+def given_up(shard: Shard, attempts: int, nodes: Sequence[str]) -> str:
+    """Why, and the last that its jobs said. `nodes`: where they ended, by attempt; '' where that is not known."""
     where = " and ".join(dict.fromkeys(node for node in nodes if node))
     times = "once" if attempts == 1 else f"{attempts} times"
     why = f"its job ended without a result, {times}{f', on {where}' if where else ''}"
     said = last_line(shard)
-    return Lost(matrix=matrix, shard=shard, why=f"{why}: {said}" if said else why, kernels=kernels, workloads=workloads)
+    return f"{why}: {said}" if said else why
 
 
 def last_line(shard: Shard) -> str:

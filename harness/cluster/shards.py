@@ -1,7 +1,8 @@
 """Shards: one kernel on one model of device, with all environments and all their launches, on one machine.
 
-Environments may be compared only where they took turns on the same device, so a shard is never cut by environment. Each
-is a sealed folder: a project of its own, with matrix.yaml, the sources and pins as they were when it was planned. Its
+Environments may be compared only where they took turns on the same device, so a shard is never cut by environment. One
+that takes too long is cut by workload (`harness.cluster.times`): what is compared is of one workload. Each shard is a
+sealed folder: a project of its own, with matrix.yaml, the sources and pins as they were when it was planned. Its
 command is `kernel-matrix matrix` there, which resumes what was interrupted; its records are those of that run.
 """
 
@@ -10,17 +11,19 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness.config import shipped
-from harness.config.matrix import Matrix
+from harness.config.matrix import Matrix, without_slurm
 from harness.config.planner import kernel_sources
 from harness.errors import InputError
+from harness.preflight.memory import expected_mib
 from harness.run.build import kernel_files
 from harness.run.folders import runs_folder
 from harness.run.prepare import folder_files
 from harness.schema.records import Device
+from harness.schema.run_records import RunRecord
 from harness.schema.storage import Run
 from harness.worker import protocol
 
@@ -29,14 +32,18 @@ PINS = Path("docker", "pins")
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """`gpu`: what the name of its GPU must hold; '' where any will do, and on the CPU. `words`: of its `kernel-matrix
-    matrix`, beside what names the kernel and the device."""
+    """`gpu`: what the name of its GPU must hold; '' where any will do, and on the CPU. `workloads`: by name or id;
+    none: all of the kernel's. `part`: its number from 1, where the kernel's workloads were cut. `words`: of its
+    `kernel-matrix matrix`, beside what names these. `memory_mib`: what it is expected to need; None: not known."""
 
     kernel: str
     device: Device
     folder: Path
     gpu: str = ""
+    workloads: tuple[str, ...] = ()
+    part: int = 0
     words: tuple[str, ...] = ()
+    memory_mib: int | None = None
     _finished: list[Run] = field(default_factory=list, init=False, compare=False, repr=False)
 
     @property
@@ -61,19 +68,32 @@ class Shard:
     def arguments(self) -> list[str]:
         """Of its `kernel-matrix matrix`, beside the path of matrix.yaml."""
         gpu = ["--gpu", self.gpu] if self.gpu else []
-        return ["--kernel", self.kernel, "--device", self.device, *gpu, *self.words, "--no-report"]
+        workloads = [word for each in self.workloads for word in ("--workload", each)]
+        return ["--kernel", self.kernel, "--device", self.device, *gpu, *workloads, *self.words, "--no-report"]
+
+    def cut(self, parts: Sequence[Sequence[str]]) -> list[Shard]:
+        """One for each of these sets of workloads."""
+        return [
+            replace(self, workloads=tuple(part), part=number, folder=self.folder.with_name(f"{self.name}-part{number}"))
+            for number, part in enumerate(parts, 1)
+        ]
 
     def run(self) -> Run | None:
         """Its finished run, of which nothing is gone. It is looked for until there is one."""
         if not self._finished:
             found = [Run(path.parent) for path in sorted(runs_folder(self.project).glob("*/run.json"), reverse=True)]
-            self._finished.extend([run for run in found if run.load().finished_utc and is_whole(run)][:1])
+            self._finished.extend([run for run in found if _is_finished(run.load()) and is_whole(run)][:1])
         return self._finished[0] if self._finished else None
 
     def records(self) -> int:
         """How many records its run has that got furthest: on another machine it begins anew."""
         runs = runs_folder(self.project).glob("*")
         return max((sum(1 for _ in run.glob("*/**/*.json")) for run in runs), default=0)
+
+
+def _is_finished(run: RunRecord) -> bool:
+    """What an experiment made for itself is not the shard's."""
+    return bool(run.finished_utc) and not run.derived
 
 
 def is_whole(run: Run) -> bool:
@@ -92,16 +112,18 @@ def is_whole(run: Run) -> bool:
 
 def plan_shards(
     matrix: Matrix, root: Path, folder: Path, kernels: Sequence[str], devices: Sequence[Device], words: Sequence[str],
-    gpus: Sequence[str] = (),
+    gpus: Sequence[str] = (), workloads: Sequence[str] = (),
 ) -> list[Shard]:  # fmt: skip
     """Of the chosen kernels (all where none is named) on each of these devices that they have sources for, and on each
     of these GPUs, below `folder`. InputError where none is left."""
     folders = folder_files(matrix, root)
-    every = {kernel.name: set(kernel_sources(kernel, folders)) for kernel in matrix.kernels}
+    own = {kernel.name: kernel for kernel in matrix.kernels}
+    every = {name: set(kernel_sources(kernel, folders)) for name, kernel in own.items()}
     every |= {name: {d for operator, *_ in group for d in operator.devices} for name, group in matrix.groups.items()}
     shards = [
         Shard(
-            kernel=name, device=device, gpu=gpu, words=tuple(words),
+            kernel=name, device=device, gpu=gpu, words=tuple(words), workloads=tuple(workloads),
+            memory_mib=expected_mib(matrix, own[name], device, workloads) if name in own else None,
             folder=folder / "-".join([name, device, *filter(None, [gpu])]),
         )
         for name, runs_on in every.items()
@@ -129,9 +151,10 @@ def files_of(matrix: Matrix, root: Path) -> list[str]:
 
 
 def digest_of(matrix: Matrix, text: str, root: Path, asked: Sequence[str]) -> str:
-    """Of all that shards are sealed with: the same command on the same files goes on with the same shards."""
+    """Of all that shards are sealed with: the same command on the same files goes on with the same shards, wherever
+    they are queued."""
     files = [[name, protocol.sha256_file(str(shipped.located(root, name)))] for name in files_of(matrix, root)]
-    return protocol.digest([text, files, list(asked)])
+    return protocol.digest([without_slurm(text, matrix), files, list(asked)])
 
 
 def seal(shard: Shard, matrix: Matrix, text: str, root: Path) -> None:
@@ -147,5 +170,5 @@ def seal(shard: Shard, matrix: Matrix, text: str, root: Path) -> None:
         if (root / name).is_file():
             (part / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(root / name, part / name)
-    (part / "matrix.yaml").write_text(text)
+    (part / "matrix.yaml").write_text(without_slurm(text, matrix))
     part.rename(shard.project)

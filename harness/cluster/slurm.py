@@ -5,60 +5,70 @@ sacct is not asked: a cluster without an accounting database has none. The proje
 
 from __future__ import annotations
 
+import functools
 import shutil
 import subprocess
 import time
 from collections.abc import Collection, Mapping
-from typing import Any
 
 from harness.cluster.engine import State
 from harness.cluster.shards import Shard
-from harness.errors import InfrastructureError
+from harness.errors import InfrastructureError, InputError
 
+Option = str | int | bool
 QUEUED = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESIZING", "SPECIAL_EXIT", "SUSPENDED")
 RUNNING = ("RUNNING", "COMPLETING", "SIGNALING", "STAGE_OUT", "STOPPED")
 TIME = "sinfo shows the partition's limit; --time chooses a shorter one"
 PARTITION = "sinfo lists the partitions; --partition chooses one"
 ACCOUNT = "sacctmgr show associations lists your accounts; --sbatch account=NAME"
-NODES = "sinfo --format '%N %G %f' lists what nodes have; --gpu and --sbatch choose among it"
+QOS = "sacctmgr show qos lists them; --sbatch qos=NAME"
+MEMORY = "sinfo --format '%N %m' lists the memory of nodes in MiB; --sbatch mem=SIZE"
+NODES = "sinfo --format '%N %G %m %f' lists what nodes have; --gpu and --sbatch choose among it"
+OPTION = "sbatch --help lists its options"
+IN_THE_FILE = "; `slurm` in matrix.yaml holds such options, too"
 # What sbatch says when it refuses a job, and for what reasons one that it took waits for ever.
-REFUSED = {"partition": PARTITION, "account": ACCOUNT, "time limit": TIME, "node configuration": NODES}
+REFUSED = {
+    "unrecognized option": OPTION, "qos": QOS, "partition": PARTITION, "account": ACCOUNT, "time limit": TIME,
+    "memory": MEMORY, "node configuration": NODES,
+}  # fmt: skip
 NEVER = {
     "PartitionTimeLimit": TIME, "PartitionNodeLimit": PARTITION, "BadConstraints": NODES, "InvalidAccount": ACCOUNT,
-    "InvalidQOS": "sacctmgr show qos lists them; --sbatch qos=NAME",
+    "InvalidQOS": QOS,
 }  # fmt: skip
 PROCESSORS = 4  # beside a GPU
 AWAY, AWAY_S, AGAIN_S = "Unable to contact slurm controller", 60.0, 3.0
 HELD = "launch failed requeued held"  # a node could not start it, and Slurm holds it until somebody comes
-PARAMETERS = ("partition", "time", "gres", "constraint", "exclusive", "account", "qos", "mem", "cpus_per_task")
+OURS = ("array", "output", "error", "open-mode", "wrap")  # a shard is one job, and its messages have their place
 
 
 class Slurm:
-    """`options`: of sbatch, by their long names. InfrastructureError where there is no Slurm here."""
+    """`options`: of sbatch, by their long names; one that is false is not passed on, whatever a shard would ask for.
+    InfrastructureError where there is no Slurm here, InputError of an option that is not the user's."""
 
     name = "slurm"
-    programs: tuple[str, ...] = ("sbatch", "squeue", "scancel")
+    programs: tuple[str, ...] = ("sbatch", "squeue", "scancel", "sinfo")
 
-    def __init__(self, options: Mapping[str, str]) -> None:
+    def __init__(self, options: Mapping[str, Option]) -> None:
         missing = [name for name in self.programs if shutil.which(name) is None]
         if missing:
             raise InfrastructureError(
                 f"--on slurm: there is no {missing[0]} on the PATH", "run it where sbatch works, or: --on local"
             )
-        self.options: dict[str, Any] = {name.replace("-", "_"): value for name, value in options.items()}
+        self.options = {name.replace("_", "-"): value for name, value in options.items()}
+        if taken := [name for name in OURS if name in self.options]:
+            raise InputError(f"the option {taken[0]} of sbatch: a shard has its own", "leave it out")
 
     def submit(self, shard: Shard, avoid: Collection[str]) -> str:
         import submitit
         from submitit.core.utils import FailedJobError
 
-        options = self._asked(shard, avoid)
-        unset = {"time": None, "wckey": None}  # submitit's own are five minutes, and its name
-        known = unset | {name: value for name, value in options.items() if name in PARAMETERS}
-        more = {name: value for name, value in options.items() if name not in PARAMETERS}
+        # By submitit's own names, with underscores: an option stands once. Its limit of five minutes is unset.
+        options = {name.replace("-", "_"): value for name, value in self._asked(shard, avoid).items()}
         executor = submitit.SlurmExecutor(folder=shard.folder / "slurm")
         executor.update_parameters(
-            job_name=f"km-{shard.name}", use_srun=False, stderr_to_stdout=True, additional_parameters=more, **known
-        )
+            job_name=f"km-{shard.name}", use_srun=False, stderr_to_stdout=True, time=None, wckey=None,
+            additional_parameters=options,
+        )  # fmt: skip
         try:
             job = executor.submit(submitit.helpers.CommandFunction(shard.command, verbose=False))
         except FailedJobError as error:
@@ -66,22 +76,41 @@ class Slurm:
             raise InfrastructureError(f"Slurm refused the shard {shard.name}: {said}", remedy(said)) from None
         return str(job.job_id)
 
-    def _asked(self, shard: Shard, avoid: Collection[str]) -> dict[str, Any]:
-        options = place(shard) | self.options
-        excluded = [node for node in (self.options.get("exclude"), *sorted(avoid)) if node]
-        return options | ({"exclude": ",".join(excluded)} if excluded else {})
+    def _asked(self, shard: Shard, avoid: Collection[str]) -> dict[str, Option]:
+        options = place(shard) | self._memory(shard) | self.options
+        excluded = [str(node) for node in (self.options.get("exclude"), *sorted(avoid)) if node]
+        options |= {"exclude": ",".join(excluded)} if excluded else {}
+        return {name: value for name, value in options.items() if value is not False}
 
-    def states(self, jobs: Collection[str]) -> Mapping[str, State]:
+    def _memory(self, shard: Shard) -> dict[str, Option]:
+        """What the shard is expected to need, unless the user says otherwise; no more than the largest node has."""
+        if not shard.memory_mib or not self._largest_mib or any(name.startswith("mem") for name in self.options):
+            return {}
+        return {"mem": f"{min(shard.memory_mib, self._largest_mib)}M"}
+
+    @functools.cached_property
+    def _largest_mib(self) -> int:
+        """Memory of the largest node that jobs may go to; 0 where Slurm does not know: it is set to 1 then."""
+        where = [f"--partition={self.options['partition']}"] if "partition" in self.options else []
+        sizes = _said("sinfo", "--noheader", "--Node", "--format=%m", *where).split()
+        largest = max((int(size) for size in sizes if size.isdecimal()), default=0)
+        return largest if largest > 1 else 0
+
+    def look(self, jobs: Collection[str]) -> tuple[dict[str, State], dict[str, str]]:
+        """What squeue says of them: their states, and why those wait that do."""
         listed = _said("squeue", "--noheader", "--states=all", "--format=%i|%T|%N|%r", f"--user={_user()}")
-        found: dict[str, State] = {}
-        hopeless: dict[str, str] = {}
-        held: list[str] = []
+        found, waits = dict[str, State](), dict[str, str]()
         for line in listed.splitlines():
             job, status, node, why = line.strip().split("|", 3)
             if job in jobs:
                 found[job] = _state(status, node, why)
-                hopeless |= {job: why} if status in QUEUED and why in NEVER else {}
-                held += [job] if status in QUEUED and why == HELD else []
+                waits |= {job: why} if status in QUEUED else {}
+        return found, waits
+
+    def states(self, jobs: Collection[str]) -> Mapping[str, State]:
+        found, waits = self.look(jobs)
+        hopeless = {job: why for job, why in waits.items() if why in NEVER}
+        held = [job for job, why in waits.items() if why == HELD]
         if hopeless:
             _said("scancel", *(job for job, state in found.items() if state.status == "queued"))
             why = next(iter(hopeless.values()))
@@ -92,11 +121,11 @@ class Slurm:
         return found
 
 
-def place(shard: Shard) -> dict[str, Any]:
+def place(shard: Shard) -> dict[str, Option]:
     """What a shard asks Slurm for: a GPU, and processors for what starts and feeds it; on the CPU the whole node."""
     if shard.device == "cpu":
         return {"exclusive": True}
-    return {"gres": ":".join(["gpu", *filter(None, [shard.gpu]), "1"]), "cpus_per_task": PROCESSORS}
+    return {"gres": ":".join(["gpu", *filter(None, [shard.gpu]), "1"]), "cpus-per-task": PROCESSORS}
 
 
 def _state(status: str, node: str, why: str) -> State:
@@ -127,4 +156,19 @@ def _user() -> str:
 
 def remedy(said: str) -> str:
     found = (what for words, what in REFUSED.items() if words in said.lower())
-    return next(found, "see sbatch's message; options of sbatch: --sbatch NAME=VALUE")
+    return next(found, "see sbatch's message; options of sbatch: --sbatch NAME=VALUE") + IN_THE_FILE
+
+
+def minutes_of(limit: Option) -> float | None:
+    """A limit of time as Slurm takes it: minutes, minutes:seconds, hours:minutes:seconds, or days-hours and so on.
+    None: there is none, or sbatch will refuse it."""
+    days, dash, rest = str(limit).rpartition("-")
+    try:
+        parts = [int(part) for part in rest.split(":")]
+        whole = 24 * 60 * int(days or 0)
+    except ValueError:
+        return None
+    if not dash and len(parts) < 3:  # the last but the hours
+        parts = [0, *parts]
+    hours, minutes, seconds = [*parts, 0, 0][:3]
+    return whole + 60 * hours + minutes + seconds / 60

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Mapping
-from typing import Annotated
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
+from harness.config import wheel_files
 from harness.config.yaml_files import Model
 from harness.config.yaml_problems import EXAMPLES, Refused
+from harness.worker.wheels import normalise
 
 HOST = "host"  # the environment that this machine brings
 PYPI = "https://pypi.org/simple"
@@ -18,6 +22,7 @@ CUDA_BASE = (
     "nvidia/cuda@sha256:7012e535a47883527d402da998384c30b936140c05e2537158c80b8143ee7425"
 )
 THREADS = "OMP_NUM_THREADS"
+LONGEST_PACKAGES = 60  # characters in an id, which is in the names of files and images
 # What the harness itself sets, and what loads code into every process that it starts.
 _RESERVED = re.compile(
     r"LD_.*|DYLD_.*|PYTHON.*|KERNEL_MATRIX_.*|GCONV_PATH|BASH_ENV|ENV|IFS|PATH|HOME|USER|LOGNAME|TMPDIR|VIRTUAL_ENV|"
@@ -47,6 +52,34 @@ def threads_in(variables: Mapping[str, str], threads: int) -> int:
     return int(variables.get(THREADS, threads))
 
 
+NIGHTLY, CANDIDATE = "nightly/", "test/"
+
+
+def channel(torch: str) -> str:
+    """The folder of PyTorch's index that has this version: nightly/ or test/; empty for releases."""
+    return NIGHTLY if ".dev" in torch else CANDIDATE if "rc" in torch else ""
+
+
+def _packages(value: list[str]) -> list[str]:
+    every = [normalise(package.partition("==")[0]) for package in value]
+    if "torch" in every:
+        raise Refused("torch belongs under environments", "remove it here; the release stands there: torch: ...")
+    if twice := [package for package, name in zip(value, every, strict=True) if every.count(name) > 1]:
+        name = normalise(twice[0].partition("==")[0])
+        raise Refused(f"{name} stands twice: {' and '.join(twice)}", "remove one")
+    return value
+
+
+Package = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+$")]
+Packages = Annotated[list[Package], AfterValidator(_packages)]
+
+
+def package_versions(packages: Iterable[str]) -> dict[str, str]:
+    """Name, as PyPA's specification compares it, to version."""
+    return {normalise(name): version for name, _, version in (package.partition("==") for package in packages)}
+
+
+NOT_OF_HOST = {"cuda", "python", "wheel", "index", "fallback_index", "packages", "base_image"}
 CUDA_MAJORS = range(10, 14)  # of PyTorch's wheels
 PYTHON_MINORS = range(8, 15)  # that the worker runs on and PyTorch has wheels for
 
@@ -62,18 +95,37 @@ class Environment(Model):
     """One pinned stack, or, with ``torch: host``, the PyTorch that this machine has. Its id is derived, never typed."""
 
     torch: str = Field(
-        pattern=r"^(\d+\.\d+\.\d+|host)$",
-        description="PyTorch release, quoted: '2.5.0'; or host: what this machine has, observed and not installed",
+        pattern=r"^(\d+\.\d+\.\d+(a\d+|b\d+|rc\d+|\.post\d+|\.dev\d{8})?|host)$",
+        description="PyTorch release, quoted: '2.5.0'; a nightly, '2.9.0.dev20250801'; a release candidate, "
+        "'2.9.0rc3'; or host: what this machine has, observed and not installed. Of a wheel its name says it",
     )
     cuda: str = Field(
-        default="", pattern=r"^\d+\.\d+$", description="CUDA version of the wheels, quoted: '12.1'; not of host"
+        default="",
+        pattern=r"^\d+\.\d+$",
+        description="CUDA version of the wheels, quoted: '12.1'; not of host; of a wheel, if it is to be checked",
     )
     python: str = Field(default="", pattern=r"^3\.\d+$", description="Python version, quoted: '3.11'; not of host")
+    wheel: str | None = Field(
+        default=None,
+        description="a file to install PyTorch from, such as wheels/torch-2.9.0a0-cp311-cp311-linux_x86_64.whl, "
+        "relative to this file or absolute. It is pinned by its SHA-256; what it needs comes from the index",
+    )
     index: str | None = Field(
-        default=None, pattern=r"^https?://", description="wheel index; default: PyTorch's own for this CUDA"
+        default=None,
+        pattern=r"^https?://",
+        description="wheel index; default: PyTorch's own for this CUDA, of nightlies and release candidates its "
+        "nightly and its test index; beside a wheel: PyPI",
     )
     fallback_index: str | None = Field(
-        default=PYPI, pattern=r"^https?://", description="used, and reported, where the index cannot be reached"
+        default=PYPI,
+        pattern=r"^https?://",
+        description="used, and reported, where the index cannot be reached; no default for nightlies and release "
+        "candidates, which PyPI does not have",
+    )
+    packages: Packages = Field(
+        default=[],
+        description="exact versions of packages here, over the file's own `packages` and over what PyTorch asks for, "
+        "such as nvidia-cudnn-cu12==9.1.0.70",
     )
     base_image: str = Field(default=CUDA_BASE, description="container base, by digest")
     replica: int = Field(default=0, ge=0, le=99, description="distinguishes equal environments: the A/A control")
@@ -83,6 +135,23 @@ class Environment(Model):
     variables: Variables = Field(
         default={}, description="environment variables of its processes, such as OMP_NUM_THREADS: '1'"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_named(cls, value: Any) -> Any:
+        """What the name of a wheel says need not be said again; and no other index has a nightly."""
+        if not isinstance(value, dict):
+            return value
+        value = dict(value)
+        if isinstance(wheel := value.get("wheel"), str):
+            name = wheel_files.named(wheel)
+            for key, has in (("torch", name.torch), ("python", name.python), ("cuda", name.cuda)):
+                if has and value.setdefault(key, has) != has and isinstance(value[key], str):
+                    problem = f"{key}: {value[key]!r} is asked for, and {Path(wheel).name} is for {key} {has}"
+                    raise Refused(problem, f'write {key}: "{has}", or name another wheel')
+        if isinstance(value.get("torch"), str) and channel(value["torch"]):
+            value.setdefault("fallback_index", None)
+        return value
 
     @field_validator("cuda")
     @classmethod
@@ -103,11 +172,11 @@ class Environment(Model):
     @model_validator(mode="after")
     def _pinned_or_host(self) -> Environment:
         if not self.is_host:
-            missing = [name for name in ("cuda", "python") if not getattr(self, name)]
+            missing = [name for name in ("cuda", "python")[bool(self.wheel) :] if not getattr(self, name)]
             if missing:
                 lines = " and ".join(f"{name}: {EXAMPLES[name]}" for name in missing)
                 raise Refused(f"needs {' and '.join(missing)} beside torch {self.torch}", f"add {lines}, say")
-        elif given := self.model_fields_set & {"cuda", "python", "index", "fallback_index", "base_image"}:
+        elif given := self.model_fields_set & NOT_OF_HOST:
             raise ValueError(f"{sorted(given)[0]} is observed where torch is host, not chosen; remove it")
         return self
 
@@ -120,7 +189,8 @@ class Environment(Model):
         """Where its wheels are asked for; '' for the host's, which nobody installs."""
         if self.is_host:
             return ""
-        return self.index or f"https://download.pytorch.org/whl/{self.cuda_tag}"
+        own = PYPI if self.wheel else f"https://download.pytorch.org/whl/{channel(self.torch)}{self.cuda_tag}"
+        return self.index or own
 
     @property
     def indexes(self) -> list[str]:
@@ -132,14 +202,22 @@ class Environment(Model):
         return "cu" + self.cuda.replace(".", "")
 
     def id(self, index: str | None = None) -> str:
-        """Such as ``torch2.1.0-cu121-py310``; wheels of the fallback index are another environment: ``-pypi-``.
+        """Such as ``torch2.1.0-cu121-py310``; wheels of the fallback index are another environment: ``-pypi-``. Its own
+        packages follow: ``torch2.1.0-cu121-py310-numpy-1.26.4``.
 
-        The host's PyTorch is ``host``, whatever its version.
+        The host's PyTorch is ``host``, whatever its version; a wheel's local version is in its id.
         """
         replica = f"-r{self.replica}" if self.replica else ""
         if self.is_host:
             return HOST + replica
         variant = self.cuda_tag
-        if index is not None and index != self.wheel_index:
+        if self.wheel:
+            local = re.sub(r"[^a-z0-9.]+", "-", wheel_files.named(self.wheel).local)
+            variant = f"wheel-{local}" if local else "wheel"
+        elif index is not None and index != self.wheel_index:
             variant = "pypi" if index == PYPI else "fallback"
-        return f"torch{self.torch}-{variant}-py{self.python.replace('.', '')}{replica}"
+        own = sorted(package_versions(self.packages).items())
+        packages = re.sub(r"[+!]", ".", "".join(f"-{name}-{version}" for name, version in own)).lower()
+        if len(packages) > LONGEST_PACKAGES:
+            packages = f"-packages-{hashlib.sha256(packages.encode()).hexdigest()[:12]}"
+        return f"torch{self.torch}-{variant}-py{self.python.replace('.', '')}{packages}{replica}"

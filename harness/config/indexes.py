@@ -17,14 +17,14 @@ PROBE_TIMEOUT_S = 4.0
 PROBE_REMEMBERED_S = 600.0
 
 
-def page_url(index: str) -> str:
-    return index.rstrip("/") + "/torch/"
+def page_url(index: str, package: str = "torch") -> str:
+    return f"{index.rstrip('/')}/{package}/"
 
 
-def open_page(index: str, timeout_s: float) -> Any:
-    """What the index answers to who asks for torch, as HTML: every index has that form (PEP 503)."""
+def open_page(index: str, timeout_s: float, package: str = "torch") -> Any:
+    """What the index answers to who asks for a package, as HTML: every index has that form (PEP 503)."""
     headers = {"User-Agent": "kernel-matrix", "Accept": "text/html"}
-    return urllib.request.urlopen(urllib.request.Request(page_url(index), headers=headers), timeout=timeout_s)
+    return urllib.request.urlopen(urllib.request.Request(page_url(index, package), headers=headers), timeout=timeout_s)
 
 
 def probe_index(index: str) -> str:

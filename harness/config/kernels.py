@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -69,9 +70,26 @@ Setting = dict[str, int | str]  # a value for every tunable
 MOST_SETTINGS = 100_000
 
 
+# What a kernel that is built already has no use for.
+OF_BUILDS = ("binding", "tunables", "search", "architectures", "libraries", "flags")
+
+
+def _shared_object(path: str) -> str:
+    if not re.search(r"\.so(\.\d+)*$", path):
+        raise Refused("no shared object", "name a file that ends with .so; files to compile stand under sources")
+    return path
+
+
+def _wheel(path: str) -> str:
+    if not path.endswith(".whl"):
+        raise Refused("no wheel", "name a file that ends with .whl")
+    return path
+
+
 class Kernel(Model):
     """`sources`: files that implement csrc/attention.h. Instead of them: a `folder` of such files; sources that define
-    a Python module, with `binding: own`; or a `model_new` file beside a `problem` file (KernelBench's form).
+    a Python module, with `binding: own`; a `model_new` file beside a `problem` file (KernelBench's form); or what is
+    built already: a `library`, or a `wheel` with its `entry`.
     """
 
     name: Name = Field(description="as it is called on the page and after --kernel")
@@ -93,7 +111,21 @@ class Kernel(Model):
     flags: Flags = Field(default=Flags(), description="compiler flags, instead of the default ones")
     problem: SourcePath | None = Field(default=None, description="file with Model, get_inputs and get_init_inputs")
     model_new: SourcePath | None = Field(default=None, description="file with ModelNew, the code under test")
-    devices: list[Device] = Field(default=["cpu", "cuda"], description="of a model_new kernel: where it runs")
+    library: Annotated[SourcePath, AfterValidator(_shared_object)] | None = Field(
+        default=None,
+        description="a shared object that is built already, with the C interface or as a Python module with `forward`",
+    )
+    wheel: Annotated[SourcePath, AfterValidator(_wheel)] | None = Field(
+        default=None, description="a wheel that is built already; it needs `entry`"
+    )
+    entry: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_.]*$",
+        description="of a wheel: the function that is called, module:function, as forward(q, k, v, causal, scale)",
+    )
+    devices: list[Device] = Field(
+        default=["cpu", "cuda"], description="of a model_new kernel, a library or a wheel: where it runs"
+    )
     dtype: Dtype = Field(
         default="float32", description="of a model_new kernel: what its weights and floating-point inputs are cast to"
     )
@@ -120,9 +152,13 @@ class Kernel(Model):
     def _one_form(self) -> Kernel:
         if (self.problem is None) != (self.model_new is None):
             raise ValueError("problem and model_new belong together")
-        forms = [self.folder is not None, self.sources is not None, self.problem is not None]
-        if sum(forms) != 1:
-            raise ValueError("give exactly one of: sources, folder, problem with model_new")
+        forms = (self.folder, self.sources, self.problem, self.library, self.wheel)
+        if sum(form is not None for form in forms) != 1:
+            raise ValueError("give exactly one of: sources, folder, problem with model_new, library, wheel with entry")
+        if (self.wheel is None) != (self.entry is None):
+            raise Refused("wheel and entry belong together", "name a function in the wheel: entry: mine.ops:attention")
+        if self.prebuilt and (given := [name for name in OF_BUILDS if name in self.model_fields_set]):
+            raise Refused(f"{given[0]} does nothing for {self.prebuilt}, which is built already", f"remove {given[0]}")
         if self.sources is not None and not (self.sources.cpu or self.sources.cuda):
             raise ValueError("sources names no file")
         return self
@@ -142,6 +178,25 @@ class Kernel(Model):
         if self.settings > MOST_SETTINGS:
             raise ValueError(f"search: {self.settings} settings, at most {MOST_SETTINGS}; give fewer values")
         return self
+
+    @property
+    def prebuilt(self) -> str | None:
+        """The file that is loaded as it is, where nothing is compiled."""
+        return self.library or self.wheel
+
+    @property
+    def is_compiled(self) -> bool:
+        return self.sources is not None or self.folder is not None
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the shipped binding is linked into it."""
+        return self.is_compiled and self.binding == "shipped"
+
+    @property
+    def may_compile(self) -> bool:
+        """Whether it is Python code, which may build something when it runs."""
+        return self.model_new is not None or self.wheel is not None
 
     @property
     def settings(self) -> int:

@@ -86,14 +86,20 @@ def _binding_files(world: World, _place: Place) -> list[list[str]]:
 
 def _cxx_flags(world: World, place: Place) -> list[str]:
     kernel = world.matrix.kernel(place.kernel)
-    if kernel.model_new is not None:
+    if not kernel.is_compiled:
         return []  # nothing of it is compiled before it runs
     return [*kernel.flags.cxx, *_planned(world, place).spec.flags.cxx]
 
 
+def _binds(world: World, place: Place) -> str:
+    """How it is called: by which binding, or by the entry point of its wheel."""
+    kernel = world.matrix.kernel(place.kernel)
+    return kernel.entry or kernel.binding
+
+
 def _nvcc_flags(world: World, place: Place) -> list[str]:
     kernel = world.matrix.kernel(place.kernel)
-    if kernel.model_new is not None or place.device == "cpu":
+    if not kernel.is_compiled or place.device == "cpu":
         return []
     return [*kernel.flags.nvcc, *_planned(world, place).spec.flags.nvcc]
 
@@ -233,7 +239,7 @@ INPUTS: Mapping[str, Callable[[World, Place], Any]] = {
     "device": lambda _, place: place.device,
     "files": _files,
     "binding_files": _binding_files,
-    "binds": lambda world, place: world.matrix.kernel(place.kernel).binding,
+    "binds": _binds,
     "tunables": lambda world, place: {n: str(v) for n, v in world.matrix.kernel(place.kernel).tunables.items()},
     "flags": lambda world, place: [_cxx_flags(world, place), _nvcc_flags(world, place)],
     "cxx_flags": _cxx_flags,

@@ -82,6 +82,7 @@ DETERMINES: Mapping[str, tuple[str, ...]] = {
         "schema", "mode", "quick", "baseline", "measured", "kernels", "workloads", "cells", "fallbacks", "kernelbench",
         "records", "most_launches", "every_code",
     ),
+    "components": ("run", "timed"),
     "bisection": ("run", "what", "target", "every", "thresholds", "limits"),
     "sweep": ("run", "search", "launches", "finalists", "limits"),
 }  # fmt: skip
@@ -95,7 +96,7 @@ PROCESSES = (
 ASKS = ("run/requests.py", "run/context.py", *PROCESSES)
 CALLS = ("experiments/executable.py", *ASKS)
 CODE: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "build": (("build",), ("run/build.py",)),
+    "build": (("build", "take"), ("run/build.py",)),
     "binding": (("build",), ("run/build.py",)),
     "probe": (("library",), ("experiments/probes.py",)),
     "store": (("store",), ("run/stores.py",)),

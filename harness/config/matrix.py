@@ -6,13 +6,16 @@ remedy. Paths in the file are relative to the file.
 
 from __future__ import annotations
 
+import contextlib
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import Field, field_validator, model_validator
 
-from harness.config.environments import Environment
+from harness.config import wheel_files
+from harness.config.environments import Environment, Packages, package_versions
 from harness.config.kernels import Kernel
 from harness.config.operators import Groups, Operator, as_kernel, groups
 from harness.config.workloads import Dtypes, Shape, Workload
@@ -101,7 +104,7 @@ class Matrix(Model):
         min_length=1,
         description="what is compared; default: PyTorch 2.1.0 and 2.5.0 for CUDA 12.1, on Python 3.11",
     )
-    packages: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+$")]] = Field(
+    packages: Packages = Field(
         default=list(PACKAGES), description="exact versions of the packages that every environment holds besides torch"
     )
     kernels: list[Kernel] = Field(default=[], description="the code under test")
@@ -138,6 +141,11 @@ class Matrix(Model):
         ge=1,
         description="threads of PyTorch and of the kernels; default: the physical cores of this process",
     )
+    slurm: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")], bool | int | str] = Field(
+        default={},
+        description="options of sbatch for `--on slurm`, by their long names: partition, time, account, qos, "
+        "constraint, mem, exclusive and any other; those of the command line win",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -152,22 +160,27 @@ class Matrix(Model):
                 given = value.get("environments")
                 first = given[0] if isinstance(given, list) and given and isinstance(given[0], dict) else None
                 torch = first.get("torch") if first is not None else ENVIRONMENTS[0].torch
+                if torch is None and first is not None and isinstance(first.get("wheel"), str):
+                    with contextlib.suppress(Refused):  # which is told where it stands
+                        torch = wheel_files.named(first["wheel"]).torch
                 value = {**value, "baseline": torch if isinstance(torch, str) else ""}
         return value
 
     @field_validator("packages")
     @classmethod
     def _needs_numpy_and_ninja(cls, value: list[str]) -> list[str]:
-        every = [package.partition("==")[0].lower() for package in value]
-        names = set(every)
-        if "torch" in names:
-            raise Refused("torch belongs under environments", "remove it here; the release stands there: torch: ...")
-        if twice := [package for package, name in zip(value, every, strict=True) if every.count(name) > 1]:
-            raise Refused(f"{every[every.index(twice[0].partition('==')[0].lower())]} stands twice: "
-                          f"{' and '.join(twice)}", "remove one")
-        missing = {"numpy", "ninja", "setuptools"} - names
+        missing = {"numpy", "ninja", "setuptools"} - package_versions(value).keys()
         if missing:
             raise ValueError(f"must pin {', '.join(sorted(missing))} too: builds and inputs depend on it")
+        return value
+
+    @field_validator("slurm", mode="before")
+    @classmethod
+    def _one_value_each(cls, value: Any) -> Any:
+        for name, given in value.items() if isinstance(value, dict) else ():
+            if not isinstance(given, bool | int | str):
+                raise Refused(f"{name}: expected text, a whole number, true or false, got {given!r}",
+                              f'put it in quotes, or, of an option without a value: {name}: true')  # fmt: skip
         return value
 
     @model_validator(mode="after")
@@ -214,6 +227,11 @@ class Matrix(Model):
         base = {"base_image": base_image}
         changed = [each if each.is_host else each.model_copy(update=base) for each in self.environments]
         return self.model_copy(update={"environments": changed})
+
+    def packages_in(self, environment: Environment) -> list[str]:
+        """What an environment holds besides torch: its own packages over those of the file."""
+        found = package_versions(self.packages) | package_versions(environment.packages)
+        return [f"{name}=={version}" for name, version in found.items()]
 
     @property
     def pinned_environments(self) -> list[Environment]:
@@ -274,6 +292,16 @@ def load_matrix(path: Path, base_image: str | None = None) -> tuple[Matrix, str]
 def matrix_text(matrix: Matrix) -> str:
     """A matrix as the text of a matrix.yaml."""
     return yaml.safe_dump(matrix.model_dump(mode="json", exclude_defaults=True), sort_keys=False)
+
+
+def without_slurm(text: str, matrix: Matrix) -> str:
+    """The text of a matrix.yaml without its `slurm`: that says where a run is queued, and nothing of the run."""
+    rest = re.sub(r"(?ms)^slurm:.*?(?=^[^\s#]|\Z)", "", text)
+    try:
+        same = parse_matrix(rest) == matrix.model_copy(update={"slurm": {}})
+    except InputError:
+        same = False
+    return rest if same else text
 
 
 def json_schema() -> dict[str, Any]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from harness.config import shipped
+from harness.config import shipped, wheel_files
+from harness.config.environments import Environment
 from harness.config.kernels import Kernel
 from harness.config.matrix import Matrix
 from harness.config.yaml_files import line_of
@@ -35,13 +36,29 @@ def missing_files(matrix: Matrix, text: str, matrix_path: Path, kernels: Collect
     return found
 
 
+def unfit_wheels(matrix: Matrix, text: str, matrix_path: Path, environments: Iterable[Environment]) -> list[Problem]:
+    """Of these environments' wheel files, those that are not there, or not for this machine. `text` is its text."""
+    found, wanted = list[Problem](), list(environments)
+    for number, spec in enumerate(matrix.environments):
+        if spec.wheel is None or spec not in wanted:
+            continue
+        path, where = wheel_files.located(matrix_path.resolve().parent, spec.wheel), ("environments", number, "wheel")
+        what = wheel_files.unfit(path, spec.python) if path.is_file() else "no such file"
+        if what:
+            remedy = "correct the path in matrix.yaml" if not path.is_file() else "name a wheel for this machine"
+            place = f"{matrix_path}:{line_of(text, *where)}"
+            found.append(Problem(where=place, what=f"{spec.wheel}: {what}", remedy=remedy))
+    return found
+
+
 def _named(kernel: Kernel) -> list[tuple[str, Sequence[int | str]]]:
     named: list[tuple[str, Sequence[int | str]]] = []
     if kernel.sources is not None:
         for device in ("cpu", "cuda"):
             files = getattr(kernel.sources, device)
             named += [(name, ("sources", device, index)) for index, name in enumerate(files)]
-    return named + [(name, (key,)) for key in ("problem", "model_new") if (name := getattr(kernel, key))]
+    keys = ("problem", "model_new", "library", "wheel")
+    return named + [(name, (key,)) for key in keys if (name := getattr(kernel, key))]
 
 
 def _what(path: Path) -> str:

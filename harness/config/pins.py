@@ -11,14 +11,16 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from harness.config import shipped
-from harness.config.environments import PYPI
+from harness.config import shipped, wheel_files
+from harness.config.environments import NIGHTLY, PYPI, channel
+from harness.config.listing import fetch_listing, versions_of
 from harness.config.matrix import PACKAGES, Matrix
 from harness.config.plan import PlannedEnvironment
-from harness.errors import InfrastructureError, InputError, meant
+from harness.errors import HarnessError, InfrastructureError, InputError, meant
 from harness.tools import uv_command
 from harness.typed import typed
 from harness.worker import protocol
+from harness.worker.wheels import normalise
 
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s\\;]+)")
 
@@ -29,12 +31,9 @@ def pins_path(root: Path, environment: PlannedEnvironment) -> Path:
 
 
 def _shared_id(environment: PlannedEnvironment) -> str:
+    if environment.spec.wheel:  # two files of one version differ in their replica alone
+        return environment.id
     return re.sub(r"-r[0-9]+$", "", environment.id)
-
-
-def normalise(name: str) -> str:
-    """A package's name as PyPA's specification compares it."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def parse_pins(text: str, path: str) -> dict[str, str]:
@@ -67,25 +66,48 @@ def load_pins(path: Path) -> dict[str, str]:
         raise InputError(f"{path}: {error.strerror}", f"write it with: {typed('pins')}") from None
 
 
-def project_text(environment: PlannedEnvironment, packages: list[str]) -> str:
-    """A pyproject.toml that makes uv take torch from the environment's index and all else from PyPI.
+def project_text(environment: PlannedEnvironment, packages: list[str], file: Path | None = None) -> str:
+    """A pyproject.toml that makes uv take torch from the environment's index, or from a wheel `file`, and all else from
+    PyPI; what a nightly, a candidate or a file needs also from that index, which alone has their Triton.
 
     PyTorch's index marks a build by its local version (2.5.0+cu121); PyPI's has none.
     """
     spec = environment.spec
     version = spec.torch
     source = ""
-    if environment.index != PYPI:
+    if file is not None:
+        if environment.index != PYPI:
+            source = f'\n[[tool.uv.index]]\nname = "wheels"\nurl = "{environment.index}"\n'
+    elif environment.index != PYPI:
         if "download.pytorch.org" in environment.index or spec.index is None:
             version += f"+{spec.cuda_tag}" if environment.index == spec.wheel_index else ""
         source = (
-            f'\n[[tool.uv.index]]\nname = "wheels"\nurl = "{environment.index}"\nexplicit = true\n'
+            f'\n[[tool.uv.index]]\nname = "wheels"\nurl = "{environment.index}"\n'
+            f"explicit = {'false' if channel(spec.torch) else 'true'}\n"
             '\n[tool.uv.sources]\ntorch = { index = "wheels" }\n'
         )
-    wanted = ", ".join(f'"{package}"' for package in [f"torch=={version}", *packages])
+    torch = f"torch=={version}" if file is None else f"torch @ {file.resolve().as_uri()}"
+    wanted = ", ".join(f'"{package}"' for package in [torch, *packages])
     return (
         f'[project]\nname = "environment"\nversion = "0"\nrequires-python = "=={spec.python}.*"\n'
         f"dependencies = [{wanted}]\n{source}"
+    )
+
+
+def _kept_there(environment: PlannedEnvironment) -> str:
+    """Of a nightly or a candidate: which of them the index keeps; empty of a release, or where it does not say."""
+    kind = channel(environment.spec.torch)
+    try:
+        versions = versions_of(fetch_listing(environment.index)) if kind else []
+    except HarnessError:
+        return ""
+    there = [version for version in versions if channel(str(version)) == kind]
+    if not there:
+        return ""
+    what = "nightlies" if kind == NIGHTLY else "candidates"
+    return (
+        f"it keeps {what} from {there[0]} to {there[-1]}: choose one of them, or name a wheel that you have (`wheel:` "
+        "in matrix.yaml)"
     )
 
 
@@ -93,6 +115,13 @@ def _explain(environment: PlannedEnvironment, stderr: str) -> Exception:
     """The error for uv's complaint: the user's version, their Python, or the network."""
     spec = environment.spec
     flat = " ".join(stderr.split())
+    if re.search(r"torch==\S+ has no wheels? with a matching platform", flat):
+        found = re.search(r"on the following platforms?: (.+)$", flat)
+        return InputError(
+            f"PyTorch {spec.torch} has no wheel for this machine on {environment.index}"
+            + (f", only for {found[1]}" if found else ""),
+            "choose another `torch`, or run it on such a machine",
+        )
     if re.search(r"no wheels? (are available )?with a matching Python|Python ABI tag", flat):
         return InputError(
             f"PyTorch {spec.torch} has no wheel for Python {spec.python} on {environment.index}",
@@ -109,7 +138,8 @@ def _explain(environment: PlannedEnvironment, stderr: str) -> Exception:
     if missing or re.search(r"no version of torch|torch was not found", flat):
         return InputError(
             f"PyTorch {spec.torch} does not exist on {environment.index}",
-            "correct `torch` in matrix.yaml; pypi.org/project/torch/#history lists the releases",
+            _kept_there(environment)
+            or "correct `torch` in matrix.yaml; pypi.org/project/torch/#history lists the releases",
         )
     if "No solution found" in flat:
         return InputError(
@@ -122,13 +152,19 @@ def _explain(environment: PlannedEnvironment, stderr: str) -> Exception:
     )
 
 
-def resolve_pins(environment: PlannedEnvironment, packages: list[str]) -> str:
-    """The text of a pin file, resolved now. InputError or InfrastructureError where uv cannot."""
+def resolve_pins(environment: PlannedEnvironment, packages: list[str], file: Path | None = None) -> str:
+    """The text of a pin file, resolved now; with a wheel `file`, torch is pinned to its very bytes. The environment's
+    own packages override what PyTorch asks for.
+
+    InputError or InfrastructureError where uv cannot.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        project = Path(folder, "pyproject.toml")
-        project.write_text(project_text(environment, packages))
+        project, own = Path(folder, "pyproject.toml"), Path(folder, "own.txt")
+        project.write_text(project_text(environment, packages, file))
+        own.write_text("".join(f"{package}\n" for package in environment.spec.packages))
         options = ["--quiet", "--no-config", "--no-header", "--no-annotate", "--generate-hashes", "--only-binary=:all:"]
-        options += ["--python-version", environment.spec.python, "--default-index", PYPI]
+        options += ["--python-version", environment.spec.python, "--default-index", PYPI, "--override", own.name]
+        options += ["--index-strategy", "unsafe-best-match"] if file or channel(environment.spec.torch) else []
         done = subprocess.run(
             [*uv_command(), "pip", "compile", *options, project.name],
             cwd=folder,
@@ -142,13 +178,48 @@ def resolve_pins(environment: PlannedEnvironment, packages: list[str]) -> str:
         f"# environment: {_shared_id(environment)}\n# torch from: {environment.index}\n"
         "# resolved by: kernel-matrix pins\n"
     )
-    return header + done.stdout
+    printed = done.stdout
+    if file is not None:
+        version = wheel_files.named(file.name).version
+        entry = f"torch=={version} \\\n    --hash=sha256:{wheel_files.sha256(file)}\n"
+        printed = re.sub(r"^torch @ .*\n(?:    --hash=.*\n)*", lambda _: entry, printed, flags=re.MULTILINE)
+    return header + printed
+
+
+def wheel_of(pins: Path, environment: PlannedEnvironment) -> Path | None:
+    """The same, of the project that a pin file belongs to. InputError also where it is another than was pinned."""
+    file = wheel_file(pins.parents[2], environment)
+    if file is not None and _changed(pins, file):
+        raise InputError(
+            f"{file}: changed since it was pinned in {pins}",
+            f"put the pinned file back, or pin this one: {typed('pins')}",
+        )
+    return file
+
+
+def wheel_file(root: Path, environment: PlannedEnvironment) -> Path | None:
+    """The file that torch is installed from, where it is one. InputError where it is not there, or for another machine
+    or Python."""
+    if environment.spec.wheel is None:
+        return None
+    file = wheel_files.located(root, environment.spec.wheel)
+    if not file.is_file():
+        raise InputError(f"{file}: no such file, and {environment.id} is made of it", "correct `wheel` in matrix.yaml")
+    if problem := wheel_files.unfit(file, environment.spec.python):
+        raise InputError(f"{file.name}: {problem}", "name a wheel for this machine, or build it here")
+    return file
+
+
+def _changed(path: Path, file: Path) -> bool:
+    """Whether a wheel file is another than was pinned."""
+    pinned = re.search(r"^torch==\S+ (?:\\\n)? *--hash=sha256:(\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return pinned is None or pinned[1] != wheel_files.sha256(file)
 
 
 def _unpinned(path: Path, environment: PlannedEnvironment, matrix: Matrix) -> str:
     """The first package that the matrix asks for and the file does not pin to that version, or ''."""
     pins = load_pins(path)
-    for package in [f"torch=={environment.spec.torch}", *matrix.packages]:
+    for package in [f"torch=={environment.spec.torch}", *matrix.packages_in(environment.spec)]:
         name, _, version = package.partition("==")
         if pins.get(normalise(name), "").partition("+")[0] != version:
             return package
@@ -170,23 +241,53 @@ def ensure_pins(
 
     Where the project has none, the shipped one is taken if it pins what the matrix asks for.
     """
-    path = pins_path(root, environment)
+    path, file = pins_path(root, environment), wheel_file(root, environment)
     known = None if again else known_pins(root, environment, matrix)
     if known == path and (package := _unpinned(path, environment, matrix)):
         raise InputError(
             f"{path}: does not pin {package}, which matrix.yaml asks for", "resolve it again with: nox -s pins"
         )
     if known is not None:
+        wheel_of(known, environment)
         return known, False
-    text = resolve_pins(environment, matrix.packages)
+    text = resolve_pins(environment, matrix.packages_in(environment.spec), file)
     parse_pins(text, str(path))
     protocol.write_atomically(str(path), text.encode())
     return path, True
 
 
-def index_options(environment: PlannedEnvironment) -> list[str]:
-    """uv's options for where an environment's wheels come from: PyPI, and its own index first where it has one."""
+def swapped_pins(text: str, other: str, package: str) -> str:
+    """A pin file with one package, with its hashes, as another pin file has it. InputError where one of them lacks it:
+    nothing else in it is resolved again, so that nothing else can be what differs."""
+    ours, theirs = (_entries(each).get(package) for each in (text, other))
+    if ours is None or theirs is None:
+        raise InputError(f"{package}: one of the environments does not hold it", "it must be in both")
+    return text.replace(ours, theirs)
+
+
+def pin_package(
+    root: Path, held: PlannedEnvironment, environment: PlannedEnvironment, matrix: Matrix, package: str
+) -> None:
+    """Write the pin file of an environment, where it is missing, that has another version of one package than `held`.
+    InputError where `held` does not hold the package."""
+    path = pins_path(root, environment)
+    if not path.exists():
+        text = ensure_pins(root, held, matrix)[0].read_text(encoding="utf-8")
+        resolved = resolve_pins(environment, matrix.packages_in(environment.spec))
+        protocol.write_atomically(str(path), swapped_pins(text, resolved, package).encode())
+
+
+def _entries(text: str) -> dict[str, str]:
+    """By package, the lines that pin it."""
+    entries = re.findall(r"^[A-Za-z0-9._-]+==(?:.*\\\n)*.*$", text, flags=re.MULTILINE)
+    return {normalise(entry.partition("==")[0]): entry for entry in entries}
+
+
+def index_options(environment: PlannedEnvironment, folder: Path | str | None) -> list[str]:
+    """uv's options for where an environment's wheels come from: PyPI, and its own index first where it has one; and the
+    `folder` of the wheel file that torch is installed from, where it is one."""
+    files = ["--find-links", str(folder)] if folder else []
     if environment.index == PYPI:
-        return ["--default-index", PYPI]
+        return ["--default-index", PYPI, *files]
     # Hashes fix the bytes, so it does not matter which index a version is found on.
-    return ["--default-index", PYPI, "--index", environment.index, "--index-strategy", "unsafe-best-match"]
+    return ["--default-index", PYPI, "--index", environment.index, "--index-strategy", "unsafe-best-match", *files]

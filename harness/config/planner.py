@@ -109,6 +109,8 @@ def kernel_sources(kernel: Kernel, folder_files: Mapping[str, Sequence[str]]) ->
     """Device to source paths. `folder_files` lists the files of every kernel folder, relative to matrix.yaml."""
     if kernel.model_new is not None and kernel.problem is not None:
         return {device: [kernel.model_new, kernel.problem] for device in kernel.devices}
+    if kernel.prebuilt is not None:
+        return {device: [kernel.prebuilt] for device in kernel.devices}
     sources: dict[Device, list[str]] = {}
     if kernel.folder is not None:
         files = sorted(folder_files.get(kernel.folder, ()))
@@ -151,11 +153,11 @@ def plan_run(
 
     devices: list[Device] = list(selection.devices) or (["cpu", "cuda"] if facts.gpus else ["cpu"])
     kernels, workloads = chosen(matrix, selection, folder_files or {})
-    in_python = {*matrix.groups, *(kernel.name for kernel in matrix.kernels if kernel.problem)}
+    compiled = {kernel.name for kernel in matrix.kernels if kernel.is_compiled}
     builds = []
     for kernel, environment in itertools.product(kernels, measured):
         for device in kernel.devices:
-            compiles = device == "cuda" and kernel.name not in in_python and not selection.quick
+            compiles = device == "cuda" and kernel.name in compiled and not selection.quick
             if device in devices or compiles:
                 runnable = device in devices and (device == "cpu" or facts.gpus > 0)
                 builds.append(

@@ -42,7 +42,12 @@ class _Loader(yaml.SafeLoader):
                 lines[key.value] = line
         return super().construct_mapping(node, deep)
 
+    def construct_yaml_int(self, node: Any) -> Any:
+        """1:30:00 is a time as it is written, and not 5,400, which YAML 1.1 makes of it."""
+        return node.value if ":" in node.value else super().construct_yaml_int(node)
 
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 Parsed = TypeVar("Parsed", bound=Model)
 
 

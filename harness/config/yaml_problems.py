@@ -35,6 +35,7 @@ EXAMPLES = {  # by key, as they would be written
     "shape": "{batch: 1, heads: 8, seq_len: 512, head_dim: 64}",
     "dtypes": "{cpu: [float32], cuda: [float16, float32]}",
     "variables": '{OMP_NUM_THREADS: "1"}',
+    "slurm": "{partition: gpu, time: 60}",
 }
 # No longer keys of matrix.yaml, and what to do where a file of before has one.
 REMOVED = {"problem_rounding_units": "remove it: rounding_units holds for problem files too"}
@@ -69,7 +70,7 @@ MALFORMED = (
 )  # fmt: skip
 # What text must be, by key.
 FORMS = {
-    "torch": 'a release of three numbers, or "host"',
+    "torch": 'a release of three numbers, a nightly such as 2.9.0.dev20250801, a candidate such as 2.9.0rc3, or "host"',
     "cuda": "a version of two numbers",
     "python": "a version of two numbers, from 3.8 on",
     "index": "an address that begins with https:// or http://",
@@ -80,6 +81,7 @@ FORMS = {
     "tunables": "a name of capitals, digits and _",
     "search": "a name of capitals, digits and _",
     "variables": "a name of capitals, digits and _",
+    "slurm": "an option of sbatch by its long name, without the dashes",
 }
 Place = tuple[int | str, ...]
 

@@ -247,8 +247,7 @@ class Session:
         return self.context.task(
             name, request, self.cell.environment, scratch=self.scratch, log=f"{name}-{self.about}-{self.processes}",
             timeout_s=self.timeout_s if name == "conditions" else self.context.plan.limits.validation_s,
-            reads=reads, writes=writes, compiles=name == "conditions" and self.kernel.model_new is not None,
-            variables=variables,
+            reads=reads, writes=writes, compiles=name == "conditions" and self.kernel.may_compile, variables=variables,
         )  # fmt: skip
 
     def _variables_of(self, condition: Condition | None) -> str:

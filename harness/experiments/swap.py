@@ -36,6 +36,8 @@ def no_entry_point(kernel: Kernel) -> str:
     """'' where a kernel can be called without PyTorch, else why not."""
     if kernel.model_new is not None:
         return "it is a Python file: there is no C entry point to call, and no object code of its own"
+    if kernel.prebuilt is not None:
+        return "it is the same file in every environment, and there are no objects to link anew"
     if kernel.binding != "shipped":
         return "it brings a binding of its own: without PyTorch there is no C entry point to call"
     return ""

@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from harness.config.environments import threads_in
-from harness.config.pins import load_pins, normalise
+from harness.config.environments import package_versions, threads_in
+from harness.config.pins import load_pins
 from harness.config.plan import PlannedEnvironment
 from harness.errors import HarnessError, InfrastructureError, Interrupted, Unrecorded
 from harness.isolate import Answer, Task, Variables
@@ -25,6 +25,7 @@ from harness.schema.environment_records import EnvironmentRecord, Observation
 from harness.schema.records import Status
 from harness.tools import cache_lock
 from harness.worker import codec, protocol, wire
+from harness.worker.wheels import normalise
 
 R = TypeVar("R")
 
@@ -69,6 +70,10 @@ def environment_record(
 ) -> EnvironmentRecord:  # fmt: skip
     spec = environment.spec
     torch, cuda, python = spec.torch, spec.cuda, spec.python
+    index = environment.index or "none: it was there"
+    if spec.wheel is not None:
+        cuda = cuda or (observed and observed.torch_cuda) or "none"
+        index = f"{Path(spec.wheel).name}, a file; what it needs: {index}"
     if spec.is_host and observed is not None:  # what is there was asked for
         torch, cuda = observed.torch.partition("+")[0], observed.torch_cuda or "none"
         python = ".".join(observed.python.split(".")[:2])
@@ -78,7 +83,7 @@ def environment_record(
         cuda=cuda,
         python=python,
         replica=spec.replica,
-        index=environment.index or "none: it was there",
+        index=index,
         executor=executor,
         image=image,
         base_image=spec.base_image if image else "",
@@ -87,6 +92,7 @@ def environment_record(
         pins_sha256=protocol.sha256_file(str(pins)) if pins else "",
         prepared_s=prepared_s,
         reused=reused,
+        packages=package_versions(spec.packages),
         variables=spec.variables,
         observed=observed,
         status=status,
@@ -222,17 +228,31 @@ def missing_variable(variables: Mapping[str, str], seen: Observation) -> str:
 def mismatch(environment: PlannedEnvironment, pins: Path, seen: Observation, left_out: Collection[str] = ()) -> str:
     """'' where the environment is what was asked for, else the first thing that is not."""
     spec = environment.spec
+    if not seen.torch and "torch" in seen.settings:
+        return f"PyTorch {spec.torch} {seen.settings['torch']}"
     if seen.torch.partition("+")[0] != spec.torch:
         return f"asked for PyTorch {spec.torch}, found {seen.torch} inside"
     if not seen.python.startswith(f"{spec.python}."):
         return f"asked for Python {spec.python}, found {seen.python} inside"
-    if environment.index == spec.wheel_index and seen.torch_cuda != spec.cuda:
+    if spec.cuda and environment.index == spec.wheel_index and seen.torch_cuda != spec.cuda:
         return f"asked for CUDA {spec.cuda}, found a build for {seen.torch_cuda} inside"
     wanted = {name: version.partition("+")[0] for name, version in load_pins(pins).items()}
     installed = {normalise(name): wheel.version.partition("+")[0] for name, wheel in seen.wheels.items()}
     for name in sorted(wanted.keys() | installed.keys()):
         if wanted.get(name) != installed.get(name) and not (name in left_out and name not in installed):
             return f"{name}: pinned {wanted.get(name, 'nothing')}, found {installed.get(name, 'nothing')} inside"
+    return loaded_otherwise(wanted, seen.loaded)
+
+
+def loaded_otherwise(pins: Mapping[str, str], loaded: Mapping[str, str]) -> str:
+    """'' where every library that is loaded is the pinned package's, else the first that is not. A library may say less
+    of its version than its package's has: 9.1.0 of 9.1.0.70."""
+    for name, version in sorted(loaded.items()):
+        if name in pins and not f"{pins[name]}.".startswith(f"{version.partition('+')[0]}."):
+            return f"{name}: pinned {pins[name]}, and what is loaded inside says {version}"
+        stem = name.rpartition("/")[2].partition(".so")[0].removeprefix("lib")
+        if "/" in name and (package := next((each for each in pins if f"-{stem}-" in f"{each}-"), "")):
+            return f"{package}: pinned {pins[package]}, and {name} is loaded inside"
     return ""
 
 

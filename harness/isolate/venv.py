@@ -15,7 +15,7 @@ from pathlib import Path
 
 from harness.config import keys
 from harness.config.interpreters import need_interpreter
-from harness.config.pins import index_options
+from harness.config.pins import index_options, wheel_of
 from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError, Interrupted
 from harness.isolate import Answer, Task, Variables, read_result
@@ -142,11 +142,12 @@ class VenvExecutor(ProcessExecutor):
         if folder.exists():  # an interrupted installation
             shutil.rmtree(folder)
         folder.mkdir(parents=True)
-        venv = folder / "venv"
+        venv, wheel = folder / "venv", wheel_of(pins, environment)
+        indexes = index_options(environment, wheel.parent if wheel else None)
         _uv("venv", "--no-config", "--python", need_interpreter(environment.spec.python).path, str(venv))
         _uv(
             "pip", "install", "--no-config", "--python", str(venv / "bin" / "python"), "--require-hashes", "--no-deps",
-            "--only-binary", ":all:", "--compile-bytecode", *index_options(environment), "--requirements", str(pins),
+            "--only-binary", ":all:", "--compile-bytecode", *indexes, "--requirements", str(pins),
         )  # fmt: skip
 
     def _python(self, environment: str) -> Path:

@@ -1,14 +1,16 @@
-"""What a workload needs at least, and what this machine has. Pure.
+"""What a workload needs at least, what a job is expected to need, and what this machine has. Pure.
 
-Lower bounds of what is in memory at one time: a workload that is refused cannot run here.
+Lower bounds of what is in memory at one time: a workload that is refused cannot run here. What a job asks a queue for
+is more than that: `expected_mib`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from math import ceil
 from pathlib import Path
 
-from harness.config.kernels import Dtype
+from harness.config.kernels import Dtype, Kernel
 from harness.config.matrix import Matrix
 from harness.config.workloads import Workload
 from harness.config.yaml_files import line_of
@@ -19,6 +21,10 @@ from harness.worker import dtypes
 
 FLOAT64_BYTES = 8
 FAR = 64  # times as much as there is: then the shape is a mistake, whatever needs so much
+# Of a job beside its tensors: processes with PyTorch, several of which are there at once, and compilers.
+BESIDE_MIB: dict[Device, int] = {"cpu": 8 << 10, "cuda": 16 << 10}
+AT_ONCE = 4  # validations, at most
+OUTPUTS_MIB = 512  # of an environment, at most, while outputs are compared: harness.run.validate
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -34,6 +40,23 @@ def needs(workload: Workload, dtype: Dtype, device: Device, *, math: bool) -> di
     if device == "cpu":
         return {"this machine": calls | judging}
     return {"this machine": {"Q, K and V": 3 * tensor, "output": tensor, **judging}, "its GPU": calls}
+
+
+def expected_mib(matrix: Matrix, kernel: Kernel, device: Device, workloads: Collection[str]) -> int | None:
+    """What a job of a kernel is expected to need of its machine's memory, in MiB, on these workloads by name or id, or
+    on all of its own. None for a problem file: what it needs is not known before it ran."""
+    if kernel.problem is not None:
+        return None
+    own = [each for each in matrix.workloads if kernel.workloads is None or each.name in kernel.workloads]
+    math = "math" in ((matrix.references_cuda if device == "cuda" else None) or matrix.references)
+    sizes = [
+        sum(needs(each, dtype, device, math=math)["this machine"].values())
+        for each in own
+        for dtype in getattr(each.dtypes, device)
+        if not workloads or {each.name, each.id(dtype)} & set(workloads)
+    ]
+    largest = ceil(max(sizes, default=0) / 2**20)
+    return BESIDE_MIB[device] + AT_ONCE * largest + len(matrix.environments) * min(OUTPUTS_MIB, AT_ONCE * largest)
 
 
 def check_memory(

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import psutil
 
+from harness.config.environments import package_versions
 from harness.config.kernelbench import with_pairs
 from harness.config.matrix import load_matrix
-from harness.config.missing import missing_files
-from harness.config.pins import normalise
+from harness.config.missing import missing_files, unfit_wheels
 from harness.config.plan import Facts
 from harness.config.planner import kernel_sources, plan_run
 from harness.errors import HarnessError
@@ -25,6 +25,7 @@ from harness.isolate.host import find_host_python
 from harness.isolate.process import end_descendants
 from harness.preflight.findings import Findings
 from harness.preflight.memory import check_memory
+from harness.preflight.prebuilt import check_prebuilt
 from harness.preflight.python_files import PROBLEM, SOLUTION, Surroundings, check_file
 from harness.preflight.sources import Machine, check_sources, find_compiler
 from harness.preflight.symbols import Subject
@@ -77,14 +78,15 @@ class Preflight:
 
     def pythons(self) -> Mapping[str, Path]:
         """The interpreters of those environments that exist here, by their ids in matrix.yaml."""
-        found, packages = {}, {normalise(package.partition("==")[0]) for package in self.matrix.packages}
+        found = {}
         for each in self.environments:
             if each.is_host:
                 with contextlib.suppress(HarnessError):  # then its column is broken, and no other
                     found[each.id()] = Path(find_host_python(stage_worker(self.cache)).path)
                 continue
+            packages = package_versions(self.matrix.packages_in(each)).keys()
             for id in (each.id(), each.id(each.fallback_index)):
-                for done in (self.cache / "environments").glob(f"{id}-*/complete.json"):
+                for done in (self.cache / "environments").glob(f"{id}-{'?' * 12}/complete.json"):
                     with contextlib.suppress(OSError, ValueError, KeyError):  # a damaged one is made again
                         if packages <= set(json.loads(done.read_text())["wheels"]):
                             found.setdefault(each.id(), done.parent / "venv" / "bin" / "python")
@@ -92,6 +94,7 @@ class Preflight:
 
     def findings(self) -> Findings:
         found = self._memory()
+        found.problems += unfit_wheels(self.matrix, self.text, self.options.matrix_path, self.environments)
         subjects = []
         for kernel in (each for each in self.matrix.kernels if each.name in {k.name for k in self.plan.kernels}):
             missing = missing_files(self.matrix, self.text, self.options.matrix_path, [kernel.name])
@@ -101,6 +104,9 @@ class Preflight:
             if kernel.problem is not None and kernel.model_new is not None:
                 for name, wanted in ((kernel.problem, PROBLEM), (kernel.model_new, SOLUTION)):
                     found.add(check_file(self.root / name, name, wanted, self._surroundings()))
+                continue
+            if kernel.prebuilt is not None:
+                found.add(check_prebuilt(kernel, self.root / kernel.prebuilt, self.environments))
                 continue
             sources = kernel_sources(kernel, self.files)
             subjects += [
@@ -148,7 +154,7 @@ class Preflight:
         there = self.pythons()
         folders = [each for python in there.values() for each in python.parents[1].glob("lib/python*/site-packages")]
         return Surroundings(
-            packages=self.matrix.packages,
+            packages=[package for each in self.environments for package in self.matrix.packages_in(each)],
             pythons=self._versions,
             site_packages=folders,
             complete=all(each.id() in there for each in self.environments),

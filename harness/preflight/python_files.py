@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.config.pins import normalise
 from harness.errors import Problem, meant
 from harness.preflight.findings import Findings
+from harness.worker.wheels import normalise
 
 PROBLEM, SOLUTION = ("Model", "get_inputs", "get_init_inputs"), ("ModelNew",)
 # What torch's wheels of any release bring, and the packages that every environment holds, as they are imported.

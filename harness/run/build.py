@@ -20,7 +20,7 @@ from harness.config.kernels import Kernel
 from harness.config.plan import PlannedBuild
 from harness.errors import RecordError
 from harness.run.context import SHIPPED_MODULE, Context, answer_of, checked, fields_of, is_whole
-from harness.schema.environment_records import BINDING_OBJECT, BuildRecord
+from harness.schema.environment_records import BINDING_OBJECT, BuildRecord, LoadFailure
 from harness.schema.records import Device, Status
 from harness.schema.storage import load_record, save_record
 from harness.tools import cache_lock
@@ -38,7 +38,9 @@ def kernel_files(root: Path, kernel: Kernel, sources: dict[Device, list[str]], d
     """Every file that a build depends on: sources, binding, the headers beside them, and what of any name they include
     in quotes, such as another source."""
     files = list(sources[device])
-    if kernel.problem is None and kernel.binding == "shipped":
+    if kernel.prebuilt is not None:
+        return files
+    if kernel.is_bound:
         files.extend(BINDING_FILES)
     folders = {root / "csrc", *((root / name).parent for name in files)}  # csrc is on every include path
     headers = {str(path.relative_to(root)) for folder in folders for path in _headers(root, folder)}
@@ -91,9 +93,11 @@ def build(context: Context, planned: PlannedBuild) -> BuildRecord:
         known = _known(folder, artifact)
         if known is not None:
             return known.model_copy(update={"reused": True, "runnable": planned.runnable})
+        if kernel.prebuilt is not None:
+            return _kept(context, _take(context, planned, key, artifact), artifact)
         binding: BuildRecord | None = None
         objects: tuple[Path, ...] = ()
-        if kernel.binding == "shipped":
+        if kernel.is_bound:
             binding, object_file = _binding(context, planned)
             if binding.status != protocol.OK:  # of the kernel nothing was compiled
                 return binding.model_copy(update={**identity, "artifact": artifact.name, "flags": []})
@@ -164,6 +168,16 @@ def _binding(context: Context, planned: PlannedBuild) -> tuple[BuildRecord, Path
         return _kept(context, _compile(context, part, key, object_file, request, reads, log), object_file), object_file
 
 
+def _take(context: Context, planned: PlannedBuild, key: str, artifact: Path) -> BuildRecord:
+    """What is built already: its copy, once it was loaded."""
+    kernel = context.kernel(planned.kernel)
+    file = shipped.located(context.root, str(kernel.prebuilt))
+    request = wire.TakeRequest(
+        file=str(file), out=str(artifact.parent), entry=kernel.entry or "", load=planned.runnable
+    )
+    return _compile(context, planned, key, artifact, request, (file,), f"build-{planned.kernel}-{planned.device}")
+
+
 def _known(folder: Path, artifact: Path) -> BuildRecord | None:
     """What was built there before, where it still is what its record describes."""
     done = folder / "build.json"
@@ -175,11 +189,11 @@ def _known(folder: Path, artifact: Path) -> BuildRecord | None:
 
 
 def _compile(
-    context: Context, planned: PlannedBuild, key: str, artifact: Path, request: wire.BuildRequest,
+    context: Context, planned: PlannedBuild, key: str, artifact: Path, request: wire.BuildRequest | wire.TakeRequest,
     reads: tuple[Path, ...], log: str,
 ) -> BuildRecord:  # fmt: skip
     """Run the task with an empty folder to write to."""
-    out = artifact.parent
+    out, takes = artifact.parent, isinstance(request, wire.TakeRequest)
     folder = out.parent
     if folder.exists():  # an interrupted, failed or changed build
         shutil.rmtree(folder)
@@ -188,19 +202,20 @@ def _compile(
     answer = answer_of(
         context,
         context.task(
-            "build", request, planned.environment, timeout_s=context.plan.limits.build_s, scratch=scratch, log=log,
-            reads=reads, writes=(out,), compiles=True,
+            "take" if takes else "build", request, planned.environment, timeout_s=context.plan.limits.build_s,
+            scratch=scratch, log=log, reads=reads, writes=(out,), compiles=True,
         )
     )  # fmt: skip
     identity = {**asdict(planned), "key": key}
-    result = checked(wire.BuildResult, answer, "the build")
+    result = checked(wire.BuildResult, answer, "loading it" if takes else "the build")
     if isinstance(result, wire.BuildResult):
         return BuildRecord(**{**fields_of(result), **identity, "artifact": artifact.name})
     status: Status = "build_failed" if result.status == protocol.CRASHED else result.status
     message = result.message
     if artifact.is_file():  # its constructors run where it is loaded
         message = re.sub(r"^the build (?=died|exited|was|killed)", "compiled, but what loaded it ", message)
-    return BuildRecord(**identity, **{**fields_of(result), "status": status, "message": message})
+    refused = LoadFailure(kind="other", reason=f"its process {answer.ended.how}") if takes else None
+    return BuildRecord(**identity, **{**fields_of(result), "status": status, "message": message}, refused=refused)
 
 
 def _with_binding(record: BuildRecord, binding: BuildRecord) -> BuildRecord:

@@ -80,10 +80,11 @@ class Context:
         return self.cache / "builds" / f"{build.environment}-{build.kernel}-{build.device}-{key[:12]}"
 
     def artifact(self, build: PlannedBuild | BuildRecord, key: str) -> Path:
-        """The extension that a build leaves, named as the module in it: the shipped binding's has one name for all."""
-        shipped = self.kernel(build.kernel).binding == "shipped"
-        name = SHIPPED_MODULE if shipped else build.kernel.replace(".", "_")
-        return self.build_folder(build, key) / "out" / f"{name}.so"
+        """The extension that a build leaves, named as the module in it: the shipped binding's has one name for all. Of
+        what is built already, its copy."""
+        kernel = self.kernel(build.kernel)
+        name = f"{SHIPPED_MODULE if kernel.is_bound else build.kernel.replace('.', '_')}.so"
+        return self.build_folder(build, key) / "out" / (Path(kernel.prebuilt).name if kernel.prebuilt else name)
 
     def without_paths(self, record: AnyRecord) -> AnyRecord:
         """The record without this machine's folders in it."""

@@ -56,9 +56,10 @@ def _build(context: Context, display: Display, planned: PlannedBuild) -> None:
     built = build(context, planned)
     context.builds[planned.environment, planned.kernel, planned.device] = built
     context.save(context.run.build_path(planned.environment, planned.kernel, planned.device), built)
-    result = "unchanged" if built.reused else built.status.replace("_", " ")
+    verb = "load" if context.kernel(planned.kernel).prebuilt else "build"
+    result = "unchanged" if built.reused else "failed" if built.refused else built.status.replace("_", " ")
     why = f": {built.message}" if built.message and built.status != protocol.OK else ""
-    display.step(f"{planned.environment}: build {planned.kernel} ({planned.device}): {result}{why}")
+    display.step(f"{planned.environment}: {verb} {planned.kernel} ({planned.device}): {result}{why}")
 
 
 def _pins(context: Context, environment: PlannedEnvironment) -> Path | None:

@@ -67,6 +67,7 @@ class Launch:
         self.subject = protocol.MODEL if info.pytorch else protocol.KERNEL
         targets = list(dict.fromkeys([self.subject, *info.references_on(planned.device)]))
         wanted = [(w.id, t) for w in there for t in targets if planned.rows is None or (w.id, t) in planned.rows]
+        self.asked = list(dict.fromkeys(w for w, _ in wanted))
         # What crashed in validation would take the others with it.
         self.not_called = [w for w, t in wanted if t == self.subject and validations[w].status not in protocol.RAN]
         self.rows = [(w, t) for w, t in wanted if t != self.subject or w not in self.not_called]
@@ -111,6 +112,7 @@ class Launch:
             "device": planned.device,
             "key": self.key,
             "index": planned.index,
+            "workloads": self.asked,
             "position": planned.position,
             "started_utc": started,
             "duration_s": round(answer.ended.duration_s, 3),
@@ -173,7 +175,7 @@ class Launch:
             "host", request, planned.environment, launch_name(planned),
             timeout_s=2 * plan.limits.launch_s,  # it may have started while the launch before was measured
             reads=files_of(kernel, *requests), link=link, until=until, processors=self._bound.kernel,
-            compiles=context.kernel(planned.kernel).model_new is not None,
+            compiles=context.kernel(planned.kernel).may_compile,
         )  # fmt: skip
 
     def _kernel(self) -> wire.KernelRequest:
@@ -209,7 +211,7 @@ class Launch:
             "time", request, planned.environment, timeout_s=plan.limits.launch_s,
             scratch=context.scratch(planned.environment, launch_name(planned)), log=f"launch-{launch_name(planned)}",
             reads=files_of(None, *requests), gate=gate, link=link,
-            compiles=context.kernel(planned.kernel).model_new is not None,
+            compiles=context.kernel(planned.kernel).may_compile,
         )  # fmt: skip
 
     def _expected(self) -> dict[str, list[str]]:

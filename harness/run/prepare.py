@@ -100,7 +100,9 @@ def make_plan(options: Options, selection: Selection, *, write_pins: bool) -> Pr
     files = folder_files(matrix, root)
     if choice.executor == "venv" or matrix.has_host:
         chosen = [kernel for kernel in matrix.kernels if not selection.kernels or kernel.name in selection.kernels]
-        if wrong := wrong_tools(any(kernel_sources(kernel, files).get("cuda") for kernel in chosen)):
+        if wrong := wrong_tools(
+            any(kernel.prebuilt is None and kernel_sources(kernel, files).get("cuda") for kernel in chosen)
+        ):
             raise wrong
     if choice.bundle is not None:
         indexes, reasons = bundled_indexes(matrix, choice.bundle, strict=options.strict)

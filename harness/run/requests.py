@@ -9,7 +9,7 @@ from harness.run.context import Context
 from harness.schema.environment_records import BuildRecord
 from harness.schema.records import Device
 from harness.schema.run_records import WorkloadInfo
-from harness.worker import codec, wire
+from harness.worker import codec, protocol, wire
 
 EXPECTED_RECIPE = "independent"
 ROOM_GIB = 2
@@ -17,11 +17,12 @@ ROOM_GIB = 2
 
 def kernel_request(context: Context, name: str, device: Device, build_record: BuildRecord) -> wire.KernelRequest:
     kernel = context.kernel(name)
-    artifact = None
-    if kernel.model_new is None:
-        artifact = str(context.artifact(build_record, build_record.key))
-    model_new = str(context.root / kernel.model_new) if kernel.model_new else None
-    return wire.KernelRequest(name=name, device=device, artifact=artifact, model_new=model_new)
+    if kernel.model_new is not None:
+        return wire.KernelRequest(name=name, device=device, model_new=str(context.root / kernel.model_new))
+    built = str(context.artifact(build_record, build_record.key))
+    if kernel.prebuilt is not None:
+        return wire.KernelRequest(name=name, device=device, prebuilt=built, entry=kernel.entry or "")
+    return wire.KernelRequest(name=name, device=device, artifact=built)
 
 
 def workload_request(context: Context, workload: WorkloadInfo) -> wire.WorkloadRequest:
@@ -56,7 +57,9 @@ def room_bytes(plan: Plan) -> int:
 
 def files_of(kernel: wire.KernelRequest | None, *workloads: wire.WorkloadRequest) -> tuple[Path, ...]:
     """The files and folders that these requests name."""
-    named = [kernel.artifact, kernel.model_new, kernel.library] if kernel else []
+    named = [kernel.artifact, kernel.model_new, kernel.library, kernel.prebuilt] if kernel else []
+    if kernel and kernel.prebuilt and kernel.entry:  # its wheel lies unpacked beside it
+        named.append(str(Path(kernel.prebuilt).with_name(protocol.UNPACKED)))
     for workload in workloads:
         if workload.problem is not None:
             named += [workload.problem.file, workload.problem.store]

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from harness.config.matrix import Tolerances
 from harness.isolate import Answer
 from harness.progress import Display
 from harness.run.context import Context, checked, failure, fields_of
@@ -19,7 +20,7 @@ from harness.run.parallel import run_parallel
 from harness.run.requests import files_of, kernel_request, workload_request
 from harness.schema.environment_records import BuildRecord
 from harness.schema.records import DEVICES, Device, Outcome, Status, ValidationRecord
-from harness.schema.run_records import Cell, WorkloadInfo
+from harness.schema.run_records import Cell, KernelInfo, WorkloadInfo
 from harness.schema.storage import Run, load_record, save_record
 from harness.worker import protocol, wire
 
@@ -104,23 +105,36 @@ def array_trials(workload: WorkloadInfo, targets: int) -> int:
     return max(1, min(ARRAY_TRIALS, int(fit)))
 
 
-def _identity(context: Context, cell: Cell, key: str) -> dict[str, Any]:
-    workload = context.plan.workload(cell.workload)
+def _identity(
+    cell: Cell, kernel: KernelInfo, workload: WorkloadInfo, tolerances: Tolerances, key: str
+) -> dict[str, Any]:
+    """What a validation's record says of what was validated, and by which rule."""
     return {
         **cell.model_dump(),
         "key": key,
-        "decides": context.plan.tolerances.decides,
-        "deterministic": context.plan.kernel(cell.kernel).deterministic,
-        "limits": context.plan.tolerances.limits(workload.dtype),
+        "decides": tolerances.decides,
+        "deterministic": kernel.deterministic,
+        "limits": tolerances.limits(workload.dtype),
         "started_utc": now_utc(),
     }
+
+
+def row_without_result(
+    cell: Cell, kernel: KernelInfo, workload: WorkloadInfo, tolerances: Tolerances, message: str, *, key: str = "",
+    status: Status = protocol.NOT_RUN,
+) -> ValidationRecord:  # fmt: skip
+    """The row of a cell that could not be validated."""
+    identity = _identity(cell, kernel, workload, tolerances, key)
+    return ValidationRecord(**identity, status=status, message=message, duration_s=0)
 
 
 def not_validated(
     context: Context, cell: Cell, key: str, message: str, status: Status = protocol.NOT_RUN
 ) -> ValidationRecord:
-    """The row of a cell that could not be validated."""
-    return ValidationRecord(**_identity(context, cell, key), status=status, message=message, duration_s=0)
+    """The same, of a run's plan."""
+    plan = context.plan
+    of = plan.kernel(cell.kernel), plan.workload(cell.workload), plan.tolerances
+    return row_without_result(cell, *of, message, key=key, status=status)
 
 
 def keep_outputs(out: Path, workload: WorkloadInfo) -> None:
@@ -147,7 +161,7 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
         return not_validated(context, cell, key, environment.message, protocol.BROKEN)
     if workload.problem and context.stores[workload.id].folder is None:
         return not_validated(context, cell, key, context.stores[workload.id].why, context.stores[workload.id].status)
-    identity = _identity(context, cell, key)
+    identity = _identity(cell, plan.kernel(cell.kernel), workload, plan.tolerances, key)
 
     about = f"{cell.kernel}-{cell.device}-{cell.workload}"
     out = context.scratch(cell.environment, f"{about}.out")
@@ -166,7 +180,7 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
             wire.CandidateRequest(workload=request, seed=plan.seed, threads=threads, kernel=kernel, out=str(out)),
             cell.environment, about, timeout_s=plan.limits.validation_s,
             reads=files_of(kernel, request), writes=(out,),
-            compiles=context.kernel(cell.kernel).model_new is not None,
+            compiles=context.kernel(cell.kernel).may_compile,
         )  # fmt: skip
         answer = run_task(context, task, cell.device)
         duration_s += answer.ended.duration_s

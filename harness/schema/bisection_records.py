@@ -33,6 +33,8 @@ class Question(Record):
     command: list[str]
     good: str
     bad: str
+    component: str = Field(default="", description="the package whose releases they are; empty: PyTorch's")
+    held: str = Field(default="", description="of a package: the environment that it is in, all else unchanged")
     what: Aspect
     target: str = Field(description="kernel, or a reference by name")
     kernels: list[str] = Field(description="the kernel under test, or the one that the reference is measured beside")
@@ -83,6 +85,7 @@ class VersionRecord(Outcome):
     environment_key: str = ""
     torch: str = Field(default="", description="torch.__version__ as found inside")
     torch_cuda: str = Field(default="", description="the CUDA version that it was built for, as found inside")
+    torch_git: str = Field(default="", description="PyTorch's commit that it was built from, as found inside")
     looks: int = Field(default=0, description="how often more was asked for, until it was clear")
     cells: list[CellSeen] = []
     run: str = Field(default="", description="the run that holds the records: reports/runs/<run>")
@@ -97,6 +100,7 @@ class StepRecord(Record):
     after: str
     unknown: list[str] = Field(description="versions between the two whose side is not known")
     also: list[str] = Field(default=[], description="what else than PyTorch's version differs between the two")
+    commits: str = Field(default="", description="PyTorch's commits between the two, as a page that compares them")
     differences: list[Difference]
 
 

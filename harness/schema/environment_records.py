@@ -58,6 +58,10 @@ class Observation(Record):
     kernel_release: str
     libc: str
     gpus: list[Gpu]
+    loaded: dict[str, str] = Field(
+        default={},
+        description="package to the version that its loaded library says; of a library that no wheel brought, its path",
+    )
     settings: dict[str, str] = Field(description="PyTorch's switches that change numbers, such as allow_tf32")
     compiler: str = Field(default="", description="first line of the C++ compiler's --version")
     nvcc: str = Field(default="", description="last line of nvcc's --version; empty where there is none")
@@ -79,6 +83,7 @@ class EnvironmentRecord(Outcome):
     pins_sha256: str
     prepared_s: float | None
     reused: bool
+    packages: dict[str, str] = Field(default={}, description="its own, as asked for: over the file's, and PyTorch's")
     variables: dict[str, str] = Field(default={}, description="of its processes, as asked for; `observed` has them too")
     observed: Observation | None
 
@@ -98,7 +103,23 @@ class DeviceFunction(Record):
     atomics: int = Field(default=0, description="atomic instructions in it: RED, ATOM, ATOMG, ATOMS")
 
 
+class LoadFailure(Record):
+    """Why a file that was built elsewhere cannot be loaded in an environment."""
+
+    kind: str = Field(
+        description="symbol, cxx11_abi, python, library, machine, system, package, interface, file or other"
+    )
+    symbol: str = Field(default="", description="that the loader misses, as it names it")
+    readable: str = Field(default="", description="the same as C++ writes it")
+    library: str = Field(default="", description="that is missing")
+    instead: str = Field(default="", description="what the environment has in place of what is missing")
+    reason: str = ""
+    remedy: str = ""
+
+
 class BuildRecord(Outcome):
+    """Of a kernel that is built already nothing is compiled: `artifact` is its file, which was loaded."""
+
     environment: str
     kernel: str
     device: Device
@@ -117,6 +138,10 @@ class BuildRecord(Outcome):
     artifact_bytes: int | None = None
     objects: dict[str, str] = Field(default={}, description="object file to the hash of its normalised disassembly")
     functions: list[DeviceFunction] = []
+    refused: LoadFailure | None = None
+    provided: dict[str, str] = Field(
+        default={}, description="of what is built already: symbol that it needs to the library that defines it"
+    )
 
     @property
     def own_objects(self) -> dict[str, str]:

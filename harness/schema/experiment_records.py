@@ -3,6 +3,7 @@
 experiments/<environment>/<kernel>-<device>/<workload>/<experiment>.json     ConditionsRecord, CheckersRecord
 experiments/<environment>/<kernel>-<device>/<workload>/profile-<target>.json ProfileRecord
 experiments/<environment>/<kernel>-cuda/<workload>/counters.json              CountersRecord
+experiments/<environment>/<kernel>-<device>/<workload>/component.json         ComponentsRecord
 experiments/swap/<kernel>-<device>/<workload>.json                           SwapRecord
 """
 
@@ -129,6 +130,37 @@ class SwapRecord(Outcome):
     results: list[SwapResult] = []
     started_utc: str
     duration_s: float
+
+
+class TargetSeen(Outcome):
+    """One target in one environment: its outputs by the deciding rule, and its launches' medians."""
+
+    target: str
+    runs: int = 0
+    passed: int = 0
+    max_units: float | None = None
+    output_sha256: list[str] = Field(default=[], description="per trial, recipe after recipe")
+    times_us: list[float] = Field(default=[], description="cold, of each launch; none where times were not asked for")
+
+
+class ComponentResult(Outcome):
+    """One environment's PyTorch, and all else in it, with one package of the other's. Without a package: as it is."""
+
+    package: str = ""
+    version: str = ""
+    torch_of: str
+    package_of: str
+    environment: str = Field(default="", description="where that was run; '' where it could not be")
+    targets: list[TargetSeen] = []
+
+
+class ComponentsRecord(CellRecord):
+    """Every package that differs from the baseline and can matter, exchanged both ways. `not_run` where none could."""
+
+    baseline: str
+    run: str = Field(default="", description="the run that measured it, below reports/runs")
+    timed: bool = False
+    results: list[ComponentResult] = []
 
 
 class CheckerFinding(Record):

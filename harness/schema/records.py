@@ -192,6 +192,25 @@ class CrossingRecord(Record):
 # -- launches ---------------------------------------------------------------------------------------------
 
 
+class Memory(Record):
+    """Of a target's calls in a process that called nothing before, above what that had when its inputs were there."""
+
+    peak_bytes: int = Field(
+        ge=0,
+        description="most at once, with the output. On the CPU resident memory, in any but the first call; on a GPU "
+        "what PyTorch's allocator gave",
+    )
+    kept_bytes: int = Field(ge=0, description="what was left when the calls were over; a part of the peak")
+    reserved_bytes: int | None = Field(
+        default=None, ge=0, description="on a GPU: most that PyTorch's allocator took from the device"
+    )
+    outside_bytes: int | None = Field(
+        default=None,
+        ge=0,
+        description="on a GPU: what the device had less of when the calls were over, without what that allocator held",
+    )
+
+
 class Timing(Outcome):
     """One target of one workload in one launch. Samples are in measured order."""
 
@@ -257,6 +276,10 @@ class Timing(Outcome):
         "are clearly less are not believed",
     )
     hot_ordered_us: float | None = Field(default=None, description="the same, hot")
+    memory: Memory | None = Field(
+        default=None, description="None where it was not measured, as in records from before it was"
+    )
+    memory_message: str = Field(default="", description="why it was not")
 
 
 class Load(Record):
@@ -288,6 +311,9 @@ class LaunchRecord(Outcome):
     device: Device
     key: str
     index: int = Field(description="the block's number, from 0")
+    workloads: list[str] = Field(
+        default=[], description="those that it was to measure; empty, of older records: all of its kernel's"
+    )
     position: int = Field(description="position in the whole run's random order")
     started_utc: str
     duration_s: float

@@ -131,6 +131,9 @@ class Thresholds(Record):
         default=0.05, gt=0, lt=1, description="smallest change of a time that counts, as a share, on the CPU"
     )
     min_effect_cuda: float = Field(default=0.01, gt=0, lt=1, description="the same on a GPU")
+    memory: float = Field(
+        default=0.05, gt=0, lt=1, description="the same of a call's peak memory; less than 1 MiB never counts"
+    )
     false_discovery_rate: float = Field(
         default=0.05, gt=0, lt=1, description="among the rows that are called changed, over all rows of a run"
     )
@@ -162,6 +165,7 @@ class RunRecord(Record):
         default={}, description="executor bundle: its manifest's digest, architecture, and what it leaves out"
     )
     host: dict[str, str]
+    derived: bool = Field(default=False, description="made by a search or an experiment, for its own ends")
     baseline: str
     environments: list[str]
     kernels: list[KernelInfo]

@@ -5,7 +5,8 @@
         environments/<environment>.json                       requested and observed stack
         builds/<environment>/<kernel>-<device>.json
         validations/<environment>/<kernel>-<device>/<workload>.json
-        launches/<environment>/<kernel>-<device>/<index>.json the statistical replicates
+        launches/<environment>/<kernel>-<device>/<index>.json the statistical replicates; of a kernel whose workloads
+                                                              were cut into parts, in a folder of each part there
         crossings/<kernel>-<device>/<workload>.json           outputs of all environments against each other
         ceilings/<GPU's UUID>.json                            what each GPU reached in this run at most
         experiments/...                                       see harness/schema/experiment_records.py
@@ -35,6 +36,7 @@ from harness.schema.bisection_records import BisectionRecord, Question, VersionR
 from harness.schema.environment_records import BuildRecord, CeilingRecord, EnvironmentRecord
 from harness.schema.experiment_records import (
     CheckersRecord,
+    ComponentsRecord,
     ConditionsRecord,
     CountersRecord,
     ProfileRecord,
@@ -58,6 +60,7 @@ KINDS: dict[str, type[Record]] = {
     "profile": ProfileRecord,
     "counters": CountersRecord,
     "swap": SwapRecord,
+    "components": ComponentsRecord,
     "bisection_question": Question,
     "bisection_version": VersionRecord,
     "bisection": BisectionRecord,
@@ -212,8 +215,8 @@ class Run:
     def validation_path(self, cell: Cell) -> Path:
         return self.folder / "validations" / cell.environment / f"{cell.kernel}-{cell.device}" / f"{cell.workload}.json"
 
-    def launch_path(self, environment: str, kernel: str, device: str, index: int) -> Path:
-        return self.folder / "launches" / environment / f"{kernel}-{device}" / f"{index:03d}.json"
+    def launch_path(self, environment: str, kernel: str, device: str, index: int, part: str = "") -> Path:
+        return self.folder / "launches" / environment / f"{kernel}-{device}" / part / f"{index:03d}.json"
 
     def crossing_path(self, kernel: str, device: str, workload: str) -> Path:
         return self.folder / "crossings" / f"{kernel}-{device}" / f"{workload}.json"
@@ -227,6 +230,22 @@ class Run:
 
     def swap_path(self, kernel: str, device: str, workload: str) -> Path:
         return self.folder / EXPERIMENTS / "swap" / f"{kernel}-{device}" / f"{workload}.json"
+
+    def check_place(self, path: Path, record: Record) -> None:
+        """RecordError where a record stands under another one's name: it may be there twice."""
+        places: dict[type[Record], Callable[[Any], Path]] = {
+            EnvironmentRecord: lambda r: self.environment_path(r.id),
+            BuildRecord: lambda r: self.build_path(r.environment, r.kernel, r.device),
+            ValidationRecord: self.validation_path,
+            LaunchRecord: lambda r: self.launch_path(r.environment, r.kernel, r.device, r.index),
+            CrossingRecord: lambda r: self.crossing_path(r.kernel, r.device, r.workload),
+            CeilingRecord: lambda r: self.ceiling_path(r.device_uuid),
+        }
+        place_of = places.get(type(record))
+        place = place_of(record) if place_of is not None else path
+        of_a_part = place.parent / path.parent.name / place.name
+        if path != place and not (isinstance(record, LaunchRecord) and path == of_a_part):
+            raise RecordError(str(path), "stands under another record's name")
 
     def has_launches(self, environment: str) -> bool:
         """Whether launches of an environment went well."""
@@ -247,7 +266,12 @@ class Run:
         return load_record(self.run_path(), RunRecord)
 
     def _all(self, folder: str, model: type[AnyRecord]) -> list[AnyRecord]:
-        return [load_record(path, model) for path in sorted((self.folder / folder).rglob("*.json"))]
+        """RecordError of one that cannot be trusted, or stands under another one's name."""
+        found = []
+        for path in sorted((self.folder / folder).rglob("*.json")):
+            found.append(load_record(path, model))
+            self.check_place(path, found[-1])
+        return found
 
     def environments(self) -> list[EnvironmentRecord]:
         return self._all("environments", EnvironmentRecord)

@@ -38,7 +38,7 @@ def candidate(request: wire.CandidateRequest) -> wire.CandidateResult:
                     if isinstance(kernel, kernels.Extension) and not trial:
                         result.choice = kernel.choice(workload.arguments(arrays, request.kernel.device))
                     rows.append(_trial(kernel, workload, arrays, request.kernel.device, folder, trial))
-        if request.kernel.model_new:
+        if request.kernel.may_compile:
             result.native = native.brought(mapped)
         tampering = replaced()
         result.status = protocol.WRONG if tampering else protocol.OK

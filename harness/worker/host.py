@@ -21,6 +21,7 @@ that in its slot, too; what others return is copied to an outbox.
     TELL      what this process used
     SPIN      be busy for a time, and give how long that really was: what it costs to ask
     COPY      as DELIVER, of as many outputs that were there before: what it costs to deliver
+    MEMORY    what a target's calls need of it, in a process of their own (`memory`)
 
 On a GPU (`device_host`) there are also COLD, HOT and REPLAY.
 """
@@ -32,7 +33,7 @@ import gc
 import mmap
 import os
 import struct
-from typing import Any, Callable, Iterator, Mapping
+from typing import Any, Callable, Iterator, Mapping, Optional
 
 from . import channel, codec, protocol, wire
 
@@ -41,6 +42,7 @@ SIZE = struct.Struct("<Q")  # nanoseconds, or bytes
 RECIPE = "independent"
 AWAKE_S = 0.1  # at most, before an order
 WORKERS_ELEMENTS = 1 << 16  # of a sum that every thread of PyTorch has a part in
+Order = Callable[[bytes, Optional[int]], bytes]  # (payload, descriptor) to the answer's payload
 
 
 def host(request: wire.HostRequest) -> wire.Result:
@@ -67,16 +69,10 @@ def serve(connection: channel.Channel, request: wire.HostRequest) -> None:
             if kind in silent:
                 silent[kind]()
                 continue
-            try:
-                answer = answers[kind](payload, file)
-            except Exception as error:
-                failed = error if isinstance(error, wire.Failed) else callee.kernels.failure(error, callee.target)
-                said = wire.Result(failed.status, failed.message, failed.log_excerpt)
-                connection.send(channel.FAILED, token, codec.to_bytes(said))
-            else:
-                connection.send(channel.DONE, token, answer)
-                if kind == channel.WAKE:
-                    connection.poll(AWAKE_S)
+            answer, content = callee.answered(answers[kind], payload, file)
+            connection.send(answer, token, content)
+            if (kind, answer) == (channel.WAKE, channel.DONE):
+                connection.poll(AWAKE_S)
 
 
 class Callee:
@@ -85,11 +81,10 @@ class Callee:
     def __init__(self, request: wire.HostRequest) -> None:
         import torch
 
-        from . import kernels, sampling, tensors, workload
+        from . import kernels, memory, sampling, tensors, workload
 
         self.torch, self.kernels, self.sampling, self.tensors = torch, kernels, sampling, tensors
         self.request = request
-        torch.set_num_threads(request.threads)
         self.workloads = {value.id: workload.parse_workload(value) for value in request.workloads}
         self.workload: Any = None
         self.target = ""
@@ -105,15 +100,27 @@ class Callee:
         self.copied: wire.CopyOrder | None = None
         self.source: list[Any] = []  # of COPY
         self.context = contextlib.ExitStack()
+        self.nursery = memory.Nursery(self)  # before any thread is started here
+        torch.set_num_threads(request.threads)
         self.meter()
 
-    def answers(self) -> dict[bytes, Callable[[bytes, int | None], bytes]]:
-        """What is done for every kind of order that has an answer: (payload, descriptor) to payload."""
+    def answers(self) -> dict[bytes, Order]:
+        """What is done for every kind of order that has an answer."""
         return {
             channel.OPEN: self.open, channel.MAP: self.map, channel.WAKE: self.wake, channel.CALL: self.call,
             channel.DESCRIBE: self.describe, channel.OUTBOX: self.take_outbox, channel.DELIVER: self.deliver,
             channel.TELL: self.tell, channel.SPIN: self.spin, channel.COPY: self.copy,
+            channel.MEMORY: self.nursery.ask,
         }  # fmt: skip
+
+    def answered(self, order: Order, payload: bytes, file: int | None = None) -> tuple[bytes, bytes]:
+        """(DONE or FAILED, payload) of the answer to an order."""
+        try:
+            return channel.DONE, order(payload, file)
+        except Exception as error:
+            failed = error if isinstance(error, wire.Failed) else self.kernels.failure(error, self.target)
+            said = wire.Result(failed.status, failed.message, failed.log_excerpt)
+            return channel.FAILED, codec.to_bytes(said)
 
     # -- a target ----------------------------------------------------------------------------------------
 
@@ -147,17 +154,12 @@ class Callee:
         return False
 
     def _open_reference(self) -> bool:
-        try:
-            reference = self.workload.references([self.target], self.request.device)[0]
-            reference.attempt(self.values)
-            self.context.enter_context(reference.active())
-            self.in_slots = False
-            self.bind = lambda arguments, _out: reference.bind(arguments)
-            return bool(self.workload.draws(reference.bind(self.values)))
-        except wire.Failed:
-            raise
-        except Exception as error:
-            raise self.kernels.failure(error, self.target) from None
+        reference = self.workload.references([self.target], self.request.device)[0]
+        reference.attempt(self.values)
+        self.context.enter_context(reference.active())
+        self.in_slots = False
+        self.bind = lambda arguments, _out: reference.bind(arguments)
+        return bool(self.workload.draws(reference.bind(self.values)))
 
     def map(self, payload: bytes, file: int | None) -> bytes:
         order = codec.from_bytes(wire.MapOrder, payload)
@@ -183,8 +185,7 @@ class Callee:
         return b""
 
     def _arguments(self, own: Iterator[Any]) -> list[Any]:
-        arguments: list[Any] = self.tensors.each_tensor(self.values, lambda _: next(own))
-        return arguments
+        return list(self.tensors.each_tensor(self.values, lambda _: next(own)))
 
     def _mapped(self, file: int, size_bytes: int) -> Any:
         """Shared memory, by its descriptor, which is closed."""
@@ -264,12 +265,11 @@ class Callee:
 
     def tell(self, payload: bytes, _file: int | None) -> bytes:
         """With any payload: what it uses while it is called by nobody, too."""
-        usage = self.usage
         wall_ms = max(1, self.wall_ns) / 1e6
         told = wire.Told(
             busy_processors=round(self.busy_ns / max(1, self.wall_ns), 3),
             switches_per_ms=round(self.switched / wall_ms, 3),
-            threads_started=usage.threads_started(self.called),
+            threads_started=self.usage.threads_started(self.called),
             processor_s=sum(os.times()[:2]),
             threads=self.torch.get_num_threads(),
             idle_processors=self.sampling.idle_processors() if payload else None,

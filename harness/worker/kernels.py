@@ -49,7 +49,7 @@ _detach = torch.Tensor.detach
 
 def failure(error: BaseException, doing: str) -> wire.Failed:
     """What an exception is that the code under test raised while `doing`."""
-    lines = said(lambda: error).strip().splitlines() or ["(no message)"]
+    lines = text_of(error).strip().splitlines() or ["(no message)"]
     status: protocol.Status = protocol.CRASHED
     if issubclass(type(error), NotImplementedError) and NO_FORWARD not in lines[0]:
         status = protocol.UNSUPPORTED
@@ -88,6 +88,10 @@ def said(make: Callable[[], object]) -> str:
     if len(text) > 2 * EXCERPT_CHARACTERS:
         text = f"{text[:EXCERPT_CHARACTERS]}\n[...]\n{text[-EXCERPT_CHARACTERS:]}"
     return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def text_of(error: BaseException) -> str:
+    return said(lambda: error)
 
 
 def type_name(value: object) -> str:
@@ -172,6 +176,13 @@ class Problem(ctypes.Structure):
     ]
 
 
+def open_library(path: str) -> ctypes.CDLL:
+    """A plain shared object, bound to the runtime libraries that are in this process. OSError."""
+    for name in native.loaded(RUNTIME):
+        ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)  # it is loaded: this lets others find what is in it
+    return ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+
+
 class Library(Extension):
     """A kernel from a plain shared object, bound and called as one from an extension is.
 
@@ -183,9 +194,7 @@ class Library(Extension):
 
     def __init__(self, path: str, workload: AttentionWorkload) -> None:
         with blamed(protocol.LOADING + os.path.basename(path)):
-            for name in native.loaded(RUNTIME):
-                ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)  # it is loaded: this lets others find what is in it
-            self.library = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+            self.library = open_library(path)
             self.entry = self.library.attention_forward
             self.entry.argtypes = [ctypes.POINTER(Problem), *[ctypes.c_void_p] * 5]
             self.entry.restype = ctypes.c_int
@@ -246,6 +255,10 @@ def load(kernel: wire.KernelRequest, workload: Workload) -> Kernel:
     if workload.problem is None:
         if kernel.model_new:
             raise wire.Failed(protocol.NOT_RUN, "a ModelNew needs a workload with a problem file")
+        if kernel.prebuilt:
+            from . import prebuilt
+
+            return prebuilt.load(kernel, workload)
         return Library(kernel.library, workload) if kernel.library else Extension(kernel.artifact or "", workload)
     if not kernel.model_new:
         raise wire.Failed(protocol.NOT_RUN, "a problem file's kernel is a Python file with ModelNew")

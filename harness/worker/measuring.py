@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import agreement, channel, dtypes, host, inputs, protocol, rounding, sampling, truth, wire
+from . import agreement, channel, dtypes, host, inputs, memory, protocol, rounding, sampling, truth, wire
 from . import workload as workloads
 from .fresh import RECIPE, Fresh
 from .orders import Picked
@@ -43,7 +43,6 @@ PR_SET_PDEATHSIG = 1
 ENDS_S = 5.0  # for a process that has closed its connection to be gone
 OTHERS_SHARE = 0.1  # of the machine, from which other work may be why an output was late
 BUSY_PROCESSORS = 4  # where so many are left, one may wait busily for a GPU
-NOT_VALIDATED = "its output is not the validated one"
 NOT_RIGHT = {
     "before": "its output is not right",
     "timed": "its output in a timed call is not right",
@@ -76,6 +75,7 @@ def launch(request: wire.TimeRequest) -> wire.TimeResult:
         if kernel is not None and told[-1]:
             result.threads, idle = told[-1].threads, told[-1].idle_processors
             result.idle_processors = idle if request.device == "cpu" else None
+        memory.of_rows(result.timings, references, kernel)  # nothing is timed any more
         if kernel is not None:
             kernel.connection.close()
         measured.judge(result.load)
@@ -222,7 +222,7 @@ class Measured:
         others = [pick for pick in picked if inputs.digest([pick.output]) != digests[0]]
         row.other_bits, row.correct = len(others), True
         if others and not request.other_bits:
-            row.correct, row.message = False, NOT_VALIDATED
+            row.correct, row.message = False, "its output is not the validated one"
         elif target.fault or target.late:
             row.correct, row.message = False, target.fault or target.late
             if not target.fault:

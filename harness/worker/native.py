@@ -13,6 +13,8 @@ import re
 import sys
 from typing import Collection, Iterable
 
+from . import components
+
 # Of the system, of Python and of PyTorch with what it brings: the environment's, which its record names.
 ENVIRONMENT = ("/usr/", "/lib/", "/lib64/", "/proc/", "/dev/")
 
@@ -37,11 +39,8 @@ def loaded(pattern: re.Pattern[str]) -> list[str]:
 def described(path: str) -> str:
     """A library by its place in its environment, or its file name where it is the system's; CUDA's with its version."""
     name = path.rsplit("/site-packages/", maxsplit=1)[-1] if "/site-packages/" in path else os.path.basename(path)
-    if not os.path.basename(path).startswith("libcudart"):
-        return name
-    version = ctypes.c_int(0)
-    failed = ctypes.CDLL(path).cudaRuntimeGetVersion(ctypes.byref(version))
-    return name if failed else f"{name} ({version.value // 1000}.{version.value % 1000 // 10})"
+    version = components.version_of(path)
+    return f"{name} ({version})" if version else name
 
 
 def brought(before: Collection[str]) -> dict[str, str]:

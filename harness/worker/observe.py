@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import operator
 import os
 import platform
+import re
 import shutil
 import sys
 from typing import Any, Sequence
 
-from . import build, wheels, wire
+from . import build, components, native, wheels, wire
 from .tools import read_text
 
 THREAD_VARIABLES = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "CUBLAS_", "NVIDIA_TF32", "CUDA_")
@@ -75,7 +77,7 @@ def _observe_torch(result: wire.ObserveResult) -> None:
         result.settings["numpy"] = f"cannot be imported: {error}"
     try:
         import torch
-    except ImportError as error:
+    except (ImportError, OSError) as error:  # the second where a library that it names is not there
         result.settings["torch"] = f"cannot be imported: {error}"
         return
     torch.set_num_threads(result.threads)
@@ -90,6 +92,28 @@ def _observe_torch(result: wire.ObserveResult) -> None:
         version = torch.backends.cudnn.version()
         result.cudnn = None if version is None else str(version)
     result.settings.update(settings(torch))
+    result.loaded = {**loaded(), **({"numpy": result.numpy} if result.numpy else {})}
+
+
+def loaded() -> dict[str, str]:
+    """Package to the version that its loaded library says; of a library that no wheel brought, its path in place of a
+    package. What PyTorch's own wheel brings is PyTorch's."""
+    found, owners = {}, {}
+    for distribution, record in wheels.distributions():
+        for name in re.findall(r"^([^,\n]+/lib[^,/]+\.so[^,/]*),", record, flags=re.MULTILINE):
+            owners[os.path.realpath(str(distribution.locate_file(name)))] = distribution.metadata["Name"]
+    for path in sorted(native.mapped()):
+        version, owner = components.version_of(path), owners.get(os.path.realpath(path))
+        if version is not None and owner != "torch":
+            found[wheels.normalise(owner) if owner else path] = version
+    if importlib.util.find_spec("triton") is not None:
+        try:
+            import triton
+
+            found["triton"] = str(triton.__version__)
+        except Exception as error:  # whatever importing it raises
+            found["triton"] = f"cannot be imported: {error}"[:300]
+    return found
 
 
 def cpu_capability(torch: Any) -> str:

@@ -46,6 +46,7 @@ MESSAGE_CHARACTERS = 500  # of a message that a stranger has a say in
 GONE = "its process ended"  # the message of a target whose process did
 LOADING, CONSTRUCTING = "loading ", "constructing ModelNew"  # begin the message of a kernel that fails then
 MAKING = "making the inputs of "  # begins that of a problem file that fails
+UNPACKED = "site"  # the folder of an unpacked wheel, beside it
 KERNEL = "kernel"  # the target's name of the code under test
 HAS_NO = " has no torch."  # in the message of an operator that this PyTorch lacks
 MODEL = "model"  # the reference of a problem file: its own ``Model``

@@ -59,13 +59,20 @@ class Result(Reply):
 
 
 class KernelRequest(Request):
-    """The code under test: exactly one of its three forms."""
+    """The code under test: exactly one of its four forms."""
 
     name: str
     device: str
     artifact: Optional[str] = None  # an extension that was built
     model_new: Optional[str] = None  # a Python file
-    library: Optional[str] = None  # a shared object with the C entry point
+    library: Optional[str] = None  # a shared object with the C entry point, linked from a build's objects
+    prebuilt: Optional[str] = None  # a shared object or a wheel that `take` took; beside a wheel it lies unpacked
+    entry: str = ""  # of a wheel: package.module:function
+
+    @property
+    def may_compile(self) -> bool:
+        """Whether it is Python code, which may build something when it runs."""
+        return bool(self.model_new or self.entry)
 
 
 class TensorRequest(Request):
@@ -294,6 +301,15 @@ class RecipeResult(Reply):
     targets: List[TargetResult]
 
 
+class Memory(Reply):
+    """Bytes above what its process had before the first call; `harness.schema.records.Memory` says what each is."""
+
+    peak_bytes: int
+    kept_bytes: int
+    reserved_bytes: Optional[int] = None
+    outside_bytes: Optional[int] = None
+
+
 class Timing(Result):
     workload: str = ""
     target: str = ""
@@ -319,6 +335,8 @@ class Timing(Result):
     checked: int = 0
     ordered_us: Optional[float] = None
     hot_ordered_us: Optional[float] = None
+    memory: Optional[Memory] = None
+    memory_message: str = ""
 
 
 class Load(Reply):
@@ -444,6 +462,7 @@ class ObserveResult(Reply):
     cpu_capability: str = ""
     gpus: List[Gpu] = field(default_factory=list)
     settings: Dict[str, str] = field(default_factory=dict)
+    loaded: Dict[str, str] = field(default_factory=dict)  # `components.loaded`
     damaged: List[str] = field(default_factory=list)  # files that are not what was installed
 
 
@@ -462,6 +481,28 @@ class BuildRequest(Request):
     artifact: str = ""  # the file to describe, where that is not the extension: an object that others will link
 
 
+class TakeRequest(Request):
+    """A shared object, or a wheel with its entry point, that was built elsewhere."""
+
+    file: str
+    out: str
+    load: bool  # whether to load it
+    entry: str = ""
+
+
+class LoadFailure(Reply):
+    """Why a file that was built elsewhere cannot be loaded. `kind`: symbol, cxx11_abi, python, library, machine,
+    system, package, interface, file or other. `instead`: what the environment has in place of what is missing."""
+
+    kind: str
+    symbol: str = ""
+    readable: str = ""
+    library: str = ""
+    instead: str = ""
+    reason: str = ""
+    remedy: str = ""
+
+
 class BuildResult(Result):
     compiler: str = ""
     flags: List[str] = field(default_factory=list)
@@ -472,6 +513,8 @@ class BuildResult(Result):
     artifact_bytes: Optional[int] = None
     objects: Dict[str, str] = field(default_factory=dict)
     functions: List[DeviceFunction] = field(default_factory=list)
+    refused: Optional[LoadFailure] = None  # of what was built elsewhere
+    provided: Dict[str, str] = field(default_factory=dict)  # symbol that it needs to the library that defines it
 
 
 class CandidateRequest(CaseRequest):
@@ -619,13 +662,12 @@ class StoreResult(Result):
 
 class CallsRequest(Request):
     problems: List[str]  # paths
+    operators: List[OperatorRequest] = field(default_factory=list)
 
 
 class CallsResult(Result):
-    """By path."""
-
-    operators: Dict[str, List[str]] = field(default_factory=dict)
-    failures: Dict[str, str] = field(default_factory=dict)
+    operators: List[str] = field(default_factory=list)
+    failures: List[str] = field(default_factory=list)
 
 
 class CeilingsRequest(Request):
@@ -748,6 +790,7 @@ class Task(NamedTuple):
 TASKS: Mapping[str, Task] = {
     "observe": Task(ObserveRequest, ObserveResult),
     "build": Task(BuildRequest, BuildResult),
+    "take": Task(TakeRequest, BuildResult, "prebuilt"),
     "candidate": Task(CandidateRequest, CandidateResult),
     "judge": Task(JudgeRequest, JudgeResult),
     "time": Task(TimeRequest, TimeResult, "measuring", "launch"),

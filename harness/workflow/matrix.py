@@ -34,6 +34,7 @@ from harness.schema.run_records import Cell, GpuFacts, RunRecord, Selection
 from harness.schema.storage import Run, load_record, save_record
 from harness.tools import cache_folder, commit_of
 from harness.worker import protocol
+from harness.workflow.components import exchange_components
 
 
 def gpu_in_use(prepared: Prepared) -> GpuFacts | None:
@@ -62,6 +63,7 @@ def run_record(options: Options, selection: Selection, prepared: Prepared, run: 
         engine=dict(plan.facts.engine),
         bundle=dict(plan.facts.bundle),
         host=dict(plan.facts.host),
+        derived=options.derived is not None,
         baseline=plan.baseline,
         environments=[e.id for e in plan.environments],
         kernels=list(plan.kernels),
@@ -105,12 +107,18 @@ def run_matrix(options: Options, selection: Selection) -> tuple[Run, list[int]]:
             print(f"FALLBACK {fallback.subject}: wheels from {fallback.got}, not {fallback.wanted}: {fallback.reason}")
         try:
             codes = _finish(options, prepared, run, gpu, is_new=is_new, raised=raised)
+            if options.explain:
+                exchange_components(options, selection, prepared, run, Focus(), measure)
             settle(run, plan)
         finally:
             run.sweep()
     if options.derived is None:
         point_latest(root, run)
     return run, codes
+
+
+def measure(options: Options, selection: Selection) -> Run:
+    return run_matrix(options, selection)[0]
 
 
 def _up_to(plan: Plan) -> str:
@@ -220,6 +228,7 @@ def run_explain(options: Options, selection: Selection, run: Run, focus: Focus) 
                 prepare_and_build(context, display)
                 store_problems(context)
                 _explain(context, display, focus)
+            exchange_components(options, selection, prepared, run, focus, measure, again=True)
         finally:
             run.sweep()
     return _codes(run)

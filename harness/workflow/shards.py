@@ -4,16 +4,17 @@ command is typed again: shards are found by the digest of what they are sealed w
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.cluster.collect import collect
 from harness.cluster.engine import Engine, State
-from harness.cluster.lost import Lost, lost
+from harness.cluster.lost import Lost, given_up, lost
 from harness.cluster.shards import Shard, seal
 from harness.config.matrix import Matrix
 from harness.errors import HarnessError, InfrastructureError
@@ -26,6 +27,8 @@ from harness.worker import protocol
 ATTEMPTS = 3  # of a shard whose job ended without a finished run, and got no further
 POLL_S = 2.0
 JOB = "job.json"
+ASKED = "asked.json"  # beside the shards
+UNFINISHED = "it had not finished when this was collected"
 Say = Callable[[str, str], None]
 
 
@@ -41,12 +44,49 @@ class Job:
     nodes: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What one command asked for, and its shards as they were cut then, whatever their times are by now. `digest`: of
+    all that they are sealed with."""
+
+    command: tuple[str, ...]
+    selection: Selection
+    digest: str
+    shards: tuple[Shard, ...]
+
+    @classmethod
+    def load(cls, folder: Path) -> Asked | None:
+        """Of a folder of shards; None where nothing was asked there yet."""
+        path = folder / ASKED
+        if not path.is_file():
+            return None
+        held = protocol.read_json(str(path))
+        shards = [{**each, "folder": folder / each["folder"]} for each in held["shards"]]
+        listed = ("workloads", "words")
+        return cls(
+            command=tuple(held["command"]),
+            selection=Selection.model_validate_json(json.dumps(held["selection"])),
+            digest=held["digest"],
+            shards=tuple(Shard(**each | {name: tuple(each[name]) for name in listed}) for each in shards),
+        )
+
+    def save(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        held = [{**vars(shard), "folder": shard.name} for shard in self.shards]
+        shards = [{name: value for name, value in each.items() if name != "_finished"} for each in held]
+        protocol.write_json(
+            str(folder / ASKED),
+            {"command": list(self.command), "selection": self.selection.model_dump(mode="json"),
+             "digest": self.digest, "shards": shards},
+        )  # fmt: skip
+
+
 class Campaign:
     """All shards of one command, on one engine."""
 
     def __init__(self, matrix: Matrix, text: str, root: Path, shards: Sequence[Shard], engine: Engine) -> None:
         self.matrix, self.text, self.root, self.shards, self.engine = matrix, text, root, shards, engine
-        self.jobs = {shard.name: _load(shard) for shard in shards}
+        self.jobs = {shard.name: job_of(shard) for shard in shards}
         self.told: dict[str, str] = {}
 
     def queue(self) -> None:
@@ -81,7 +121,7 @@ class Campaign:
     def lost(self, selection: Selection) -> list[Lost]:
         """Of shards without a result, rows that say why."""
         without = [(shard, self.jobs[shard.name]) for shard in self.shards if shard.run() is None]
-        return [lost(self.matrix, self.root, shard, selection, job.attempts, job.nodes) for shard, job in without]
+        return [lost(shard, selection, given_up(shard, job.attempts, job.nodes)) for shard, job in without]
 
     def _states(self) -> dict[str, State]:
         own = [job.id for job in self.jobs.values() if job.id and job.engine == self.engine.name]
@@ -135,7 +175,18 @@ def _goes_on(state: State | None) -> bool:
     return state is not None and state.status != "ended"
 
 
-def _load(shard: Shard) -> Job:
+def unfinished(shard: Shard, states: Mapping[str, State]) -> str:
+    """How a shard without a result stands, by what its engine says of jobs."""
+    job = job_of(shard)
+    state = states.get(job.id)
+    what = "not queued; the command that queued it does so again"
+    if state is not None and _goes_on(state):
+        about = f" on {state.node}" if state.node else f" ({state.why})" if state.why else ""
+        what = f"{state.status}{about}, job {job.id}"
+    return f"{what}; {shard.records()} records so far"
+
+
+def job_of(shard: Shard) -> Job:
     path = shard.folder / JOB
     return Job(**protocol.read_json(str(path))) if path.is_file() else Job()
 

@@ -16,6 +16,7 @@ from reports.attribute.causes import Cause, order
 from reports.attribute.facts.cases import cases
 from reports.attribute.precedence import correctness_causes, time_causes
 from reports.attribute.rules.latency import leaning
+from reports.attribute.rules.memory_use import memory_causes
 from reports.compare.rows import compare
 from reports.compare.two_runs import changed_sources
 from reports.load.evidence import Evidence, load_evidence
@@ -30,7 +31,7 @@ def attribute(evidence: Evidence, rows: Sequence[Comparison]) -> list[Cause]:
     changed = {kernel.name for kernel in evidence.run.kernels if changed_sources(evidence.run, kernel)}
     every = cases(evidence, [row for row in rows if row.target not in changed])
     found = [cause for case in every for cause in correctness_causes(case)]
-    found += time_causes(every)
+    found += time_causes(every) + memory_causes(every)
     found += [cause for case in every if (cause := leaning(case)) is not None]
     return sorted(found, key=order)
 

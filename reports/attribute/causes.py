@@ -8,6 +8,7 @@ from reports.model import Seen
 
 DOES_NOT_BUILD = "does_not_build"
 OWN_ERROR = "own_error"
+ABI_BREAK = "abi_break"
 WRONG_EVERYWHERE = "wrong_everywhere"
 KERNEL_CODE_MOVED = "kernel_code_moved"
 BUILD_MOVED = "build_moved"
@@ -29,10 +30,12 @@ TOLERANCE_TOO_TIGHT = "tolerance_too_tight"
 TOLERANCE_TOO_LOOSE = "tolerance_too_loose"
 UNSUPPORTED_COMBINATION = "unsupported_combination"
 ENVIRONMENT_CONFOUNDER = "environment_confounder"
+COMPONENT_MOVED = "component_moved"
 LATENCY_OPERATOR = "latency_operator"
 LATENCY_LAUNCH_OVERHEAD = "latency_launch_overhead"
 LATENCY_CLOCK_OR_LOAD = "latency_clock_or_load"
 LATENCY_THREAD_COUNT = "latency_thread_count"
+MEMORY_USE = "memory_use"
 NOTHING_MOVED = "nothing_moved"
 UNDECIDED = "undecided"
 
@@ -49,8 +52,10 @@ NAMES = {
     UNINITIALISED_HOST: "uninitialised host memory",
     RACE: "a race",
     PREDECESSOR_SENSITIVITY: "depends on what ran before",
+    ABI_BREAK: "the binary does not fit",
     BUILD_MOVED: "the build moved",
     KERNEL_CODE_MOVED: "the kernel's code moved",
+    COMPONENT_MOVED: "a package moved",
     ENVIRONMENT_CONFOUNDER: "the environment, not PyTorch's version alone",
     DEFAULT_BACKEND_MOVED: "PyTorch's default backend moved",
     REFERENCE_MOVED: "the reference moved",
@@ -66,17 +71,18 @@ NAMES = {
     LATENCY_LAUNCH_OVERHEAD: "the number and cost of calls",
     LATENCY_THREAD_COUNT: "the number of threads",
     LATENCY_CLOCK_OR_LOAD: "clock or load",
+    MEMORY_USE: "the memory of its calls",
     UNDECIDED: "undecided",
     NOTHING_MOVED: "nothing moved",
 }
 # What mends a cause, where that is the same for every kernel.
 FIXES = {
     WRONG_STREAM: "launch on the stream that is given, in C++ at::cuda::getCurrentCUDAStream()",
-    OUT_OF_BOUNDS: "check every index against the tensor's sizes, at the last tile above all",
-    UNINITIALISED_SHARED: "write every element of shared memory before it is read, the tail of the last tile too",
+    OUT_OF_BOUNDS: "check every index against the tensor's sizes, and against the rows and heads that it is meant for",
+    UNINITIALISED_SHARED: "write every element of shared memory before it is read",
     UNINITIALISED_GLOBAL: "write every element of outputs and workspaces before it is read",
     UNINITIALISED_HOST: "give every variable and buffer a value before it is read",
-    RACE: "put a barrier between a write and another thread's access, or use atomics",
+    RACE: "put a barrier between a write and another thread's access",
     PREDECESSOR_SENSITIVITY: "look for what outlives a call: static variables, caches, workspaces that are not reset",
     MASKED_BY_INPUTS: "test on the inputs that show the fault, too",
     RANGE_OVERFLOW: "compute in a wider type; in a softmax, subtract the largest logit first",
@@ -102,7 +108,7 @@ REFERENCES = (REFERENCE_MOVED, OPERATOR_MOVED, DEFAULT_BACKEND_MOVED)
 # What is often seen of another fault: the cause of the left may follow from one of the right.
 FOLLOWS = {PREDECESSOR_SENSITIVITY: MEMORY, RACE: (WRONG_STREAM,)}
 MAY_FOLLOW = " It may follow from the first."
-MOVERS = (*CODE, ENVIRONMENT_CONFOUNDER, *REFERENCES)
+MOVERS = (*CODE, ENVIRONMENT_CONFOUNDER, COMPONENT_MOVED, *REFERENCES)
 
 DECISIVE, STRONG, SUGGESTIVE = "decisive", "strong", "suggestive"
 GRADES = {
@@ -114,11 +120,11 @@ GRADES = {
     UNDECIDED: "Evidence is missing or contradicts itself. The next command would decide.",
 }
 BRIEF_GRADES = {
-    DECISIVE: "one factor alone was varied, or a checker saw it",
+    DECISIVE: "one factor alone was varied, and the result followed it",
     STRONG: "all that is recorded points to it, but one step was not varied alone",
     SUGGESTIVE: "it fits, and something else may be why",
 }
-CORRECTNESS, LATENCY = "correctness", "latency"
+CORRECTNESS, LATENCY, OF_MEMORY = "correctness", "latency", "memory"  # what a cause is about
 
 
 # Every rival that a card may list under "ruled out", and the causes that it stands for: no card may name one of these
@@ -146,9 +152,10 @@ EXCLUDES: dict[str, tuple[str, ...]] = {
     "the number of threads": (LATENCY_THREAD_COUNT,),
     "the range of its type": (RANGE_OVERFLOW,),
     "the truth and the tolerance": (TOLERANCE_TOO_TIGHT, TOLERANCE_TOO_LOOSE),
-    "the upgrade": (*CODE, ENVIRONMENT_CONFOUNDER),
+    "packages beside PyTorch": (COMPONENT_MOVED,),
+    "the upgrade": (*CODE, ENVIRONMENT_CONFOUNDER, COMPONENT_MOVED),
     "uninitialised memory": UNINITIALISED,
-    "what runs around the kernel": (ENVIRONMENT_CONFOUNDER,),
+    "what runs around the kernel": (ENVIRONMENT_CONFOUNDER, COMPONENT_MOVED),
 }
 
 
@@ -276,21 +283,27 @@ class Cause:
         return (self.cause, *(part.cause for part in self.parts))
 
     @property
+    def _alike(self) -> tuple[Cause, ...]:
+        """Its parts; of a fault of the kernel's own, not those about a reference under it: they prove and rule out
+        something else, and the reference's card has them."""
+        return tuple(part for part in self.parts if self.under or not part.under)
+
+    @property
     def added(self) -> tuple[Seen, ...]:
         """Evidence of its parts, beside its own."""
         own = set(self.evidence)
-        return tuple(dict.fromkeys(seen for part in self.parts for seen in part.evidence if seen not in own))
+        return tuple(dict.fromkeys(seen for part in self._alike for seen in part.evidence if seen not in own))
 
     @property
     def excluded(self) -> tuple[RuledOut, ...]:
         """What it rules out, and what its parts do, each rival once."""
-        every = (*self.ruled_out, *(each for part in self.parts for each in part.ruled_out))
+        every = (*self.ruled_out, *(each for part in self._alike for each in part.ruled_out))
         return tuple({each.rival: each for each in reversed(every)}.values())[::-1]
 
     @property
     def drawn(self) -> tuple[Figure, ...]:
         """Its own figures, and the first of each part."""
-        return tuple(dict.fromkeys((*self.figures, *(figure for part in self.parts for figure in part.figures[:1]))))
+        return tuple(dict.fromkeys((*self.figures, *(figure for part in self._alike for figure in part.figures[:1]))))
 
 
 def combined(lead: Cause, *parts: Cause) -> Cause:
@@ -324,10 +337,12 @@ def _harmless(cause: Cause) -> bool:
 
 def order(cause: Cause) -> tuple[bool, bool, bool, int, float, tuple[bool, bool, int]]:
     """What matters to the reader first: the user's kernels before PyTorch's references. Of either: its own faults, what
-    broke, faults that lie aside, what became slower, by how much, what may have moved, what got better, and last what
-    is well."""
-    slower = cause.about == LATENCY and cause.ratio > 1
-    if cause.about == LATENCY:
+    broke, faults that lie aside, what became slower, by how much, what needs more memory, what may have moved, what got
+    better, and last what is well."""
+    slower = cause.about != CORRECTNESS and cause.ratio > 1
+    if cause.about == OF_MEMORY:
+        place = 4
+    elif cause.about == LATENCY:
         place = 3 if slower else 4
     elif cause.aside:
         place = 2

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from statistics import median
 from string import ascii_uppercase
 
 from harness.schema.experiment_records import ConditionResult
@@ -14,12 +15,13 @@ from harness.schema.records import Crossing
 from harness.worker import protocol
 from reports.attribute.causes import BAD, DIFFERENT, GOOD, PLAIN, SAME, Entry, Figure
 from reports.attribute.facts.cells import CellFacts, backends
+from reports.attribute.facts.components import Exchange
 from reports.attribute.facts.experiments import LengthTrials, Spread
 from reports.attribute.facts.profiles import LINES_SHOWN, LinesRun, OperatorChange, Profiles
 from reports.attribute.facts.swaps import Swap, VariableTrials
 from reports.attribute.facts.times import TimeChange
-from reports.model import Latency, Rate
-from reports.text import brief_time
+from reports.model import Judged, Latency, Memory, Rate
+from reports.text import brief_time, bytes_text
 
 ABSENT = Entry(text="\N{EM DASH}")
 OPERATORS_SHOWN = 8
@@ -105,6 +107,28 @@ def swap_figure(swap: Swap, base: str, this: str) -> Figure:
     title = "The same object code in the other environment: output, and runs within tolerance"
     rows = ((f"object code from {code}", [entry(code, place) for place in (base, this)]) for code in (base, this))
     return _figure(title, (f"run in {base}", f"run in {this}"), rows, swap.path)
+
+
+def exchange_figure(exchange: Exchange, *, times: bool = False) -> Figure:
+    letters: Letters = {}
+
+    def entry(torch: str, package: str) -> Entry:
+        seen = exchange.cells.get((torch, package))
+        if seen is None or (times and not seen.times_us):
+            return ABSENT
+        if times:
+            return Entry(text=f"{brief_time(median(seen.times_us))} ({len(seen.times_us)} launches)")
+        if not seen.runs:
+            return Entry(text=seen.status.replace("_", " "), state=BAD)
+        state = GOOD if seen.passed == seen.runs else BAD
+        name = _letter(letters, seen.output_sha256)
+        return Entry(text=f"{name} \N{MIDDLE DOT} {seen.passed}/{seen.runs}", state=state)
+
+    what = "median time" if times else "output, and trials within tolerance"
+    places = exchange.base, exchange.this
+    rows = ((f"PyTorch of {torch}", [entry(torch, package) for package in places]) for torch in places)
+    columns = (f"{exchange.package} {version}" for version in exchange.versions)
+    return _figure(f"{exchange.package} exchanged: {what}", columns, rows, exchange.path)
 
 
 def variables_figure(trials: VariableTrials) -> Figure:
@@ -214,14 +238,24 @@ def profile_figure(found: Profiles) -> Figure:
     return _figure(title, (*found.cell.versions, "change"), rows, found.path)
 
 
-def _ratio(latency: Latency, reach: float) -> Entry:
-    if latency.ratio is None:
+def _ratio(judged: Judged, reach: float) -> Entry:
+    if judged.ratio is None:
         return ABSENT
-    known = latency.low is not None and latency.high is not None
-    interval = f" [{latency.low:.2f}, {latency.high:.2f}]" if known else ""
-    state = {"regressed": BAD, "improved": GOOD}.get(latency.verdict, PLAIN)
-    share = math.log(latency.ratio) / reach if reach else 0.0
-    return Entry(text=f"{latency.ratio:.2f}\N{MULTIPLICATION SIGN}{interval}", state=state, share=share)
+    known = judged.low is not None and judged.high is not None
+    interval = f" [{judged.low:.2f}, {judged.high:.2f}]" if known else ""
+    state = {"regressed": BAD, "improved": GOOD}.get(judged.verdict, PLAIN)
+    share = math.log(judged.ratio) / reach if reach else 0.0
+    return Entry(text=f"{judged.ratio:.2f}\N{MULTIPLICATION SIGN}{interval}", state=state, share=share)
+
+
+def memory_figure(versions: Sequence[str], cells: Sequence[CellFacts]) -> Figure:
+    reach = max((abs(math.log(cell.row.memory.ratio or 1.0)) for cell in cells), default=0.0)
+
+    def entries(memory: Memory) -> tuple[Entry, ...]:
+        peaks = (Entry(text=bytes_text(side.peak_bytes)) for side in (memory.baseline, memory.this))
+        return (*peaks, _ratio(memory, reach))
+
+    return _figure("Peak memory of a call", (*versions, "ratio"), ((c.workload, entries(c.row.memory)) for c in cells))
 
 
 def ratios_figure(change: TimeChange) -> Figure:

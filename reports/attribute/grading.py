@@ -17,14 +17,14 @@ from dataclasses import dataclass, replace
 
 from harness.config.environments import THREADS
 from reports.attribute import causes
-from reports.attribute.causes import STRONG, SUGGESTIVE, Cause, combined, worse
+from reports.attribute.causes import STRONG, SUGGESTIVE, Cause, RuledOut, combined, worse
 from reports.attribute.evidence import in_words, listed, load_seen, number
 from reports.attribute.facts.cases import CaseFacts
 from reports.attribute.facts.cells import CellFacts
 from reports.attribute.facts.swaps import OBJECT, PLACE
 from reports.attribute.facts.times import TimeChange, torch_threads
 from reports.attribute.wording import make
-from reports.compare.differences import EXECUTOR, GPU, SETTING, Difference
+from reports.compare.differences import EXECUTOR, GPU, PACKAGES, SETTING, Difference
 from reports.compare.factors import DIFFERS, SAME
 from reports.model import CorrectnessSide, Seen
 from reports.text import apart
@@ -75,6 +75,11 @@ def graded(case: CaseFacts, cause: Cause, change: TimeChange | None = None) -> C
         return cause
     factors = (_code,) if given.swapped == OBJECT else FACTORS  # that held all but the code fixed
     rivals = [rival for factor in factors if (rival := factor(given)) is not None]
+    if unmoved := case.unmoved_packages(times=change is not None):
+        made = "changed nothing" if change is None else "made no such difference"
+        how = f"{listed(sorted(unmoved))} of the other environment, with PyTorch held, {made}"
+        seen = RuledOut(rival="packages beside PyTorch", how=how, record=next(iter(unmoved.values())))
+        cause = replace(cause, ruled_out=(*cause.ruled_out, *([seen] if _packages(given) is None else [])))
     if not rivals:
         return cause
     chance = [
@@ -158,6 +163,18 @@ def _variables(given: Given) -> Rival | None:
     return _more_differs(differing, "the same variables in both environments (`variables:` in matrix.yaml)")
 
 
+def _packages(given: Given) -> Rival | None:
+    """Those that matrix.yaml gives one of the environments, and numpy, for code that can call them."""
+    case = given.case
+    if not case.is_kernel or not (case.is_python or all(build and build.binds_itself for build in case.builds)):
+        return None
+    unmoved = case.unmoved_packages(times=given.change is not None)
+    differing = [each for each in case.differences if each.kind in PACKAGES]
+    left = [each for each in differing if (each.name or each.kind) not in unmoved]
+    found = _more_differs(left, "that package exchanged alone (the experiment component)")
+    return None if found is None else replace(found, cause=causes.COMPONENT_MOVED)
+
+
 def _threads(given: Given) -> Rival | None:
     """Of the CPU. They order sums too, and bring out races."""
     case, change = given.case, given.change
@@ -193,7 +210,8 @@ def _surroundings(given: Given) -> Rival | None:
     else:
         calls = not case.is_kernel or any(build is None or build.binds_itself for build in case.builds)
         relevant += (OF_PYTORCH if calls else ()) + (OF_THE_HOST if case.device == "cpu" else ())
-    differing = [each for each in case.differences if each.kind in relevant]
+    unmoved = case.unmoved_packages(times=change is not None)
+    differing = [each for each in case.differences if each.kind in relevant and each.kind not in unmoved]
     return _more_differs(differing, "an environment that differs in that alone")
 
 
@@ -246,6 +264,7 @@ FACTORS: tuple[Callable[[Given], Rival | None], ...] = (
     _code,
     _pytorch,
     _variables,
+    _packages,
     _threads,
     _surroundings,
     _machine,

@@ -17,8 +17,10 @@ from reports.attribute.grading import OF_OUTPUTS, graded
 from reports.attribute.rules import (
     build,
     calls,
+    components,
     inputs,
     latency,
+    loading,
     memory,
     operators,
     references,
@@ -33,8 +35,10 @@ Rule = Callable[[CaseFacts], Cause | None]
 
 RULES: tuple[Rule, ...] = (
     calls.wrong_stream,
-    build.inputs_moved, build.broken_environment, build.does_not_build, build.build_failed, build.code_moved,
+    build.inputs_moved, build.broken_environment, loading.abi_break, loading.raises_when_loaded,
+    build.does_not_build, build.build_failed, build.code_moved,
     build.environment_confounder,
+    components.component_moved,
     memory.out_of_bounds, memory.uninitialised_shared, memory.uninitialised_global, memory.uninitialised_host,
     memory.race,
     calls.not_repeatable, calls.writes_inputs, calls.drawn_once, calls.predecessor, calls.keeps_state,
@@ -63,6 +67,7 @@ NEARER: dict[Rule, tuple[Rule, ...]] = {
 
 # Of a time the first rule that gives a cause counts: a machine that moved moves operators too.
 OF_TIME: tuple[Callable[[TimeChange], Cause | None], ...] = (
+    components.component_of_time,
     threads.thread_count, threads.starts_threads, latency.clock_or_load, threads.lost_threads, threads.more_threads,
     latency.many_small_calls, latency.launch_overhead_on_gpu, latency.launch_overhead_on_cpu, latency.operator,
     latency.code,
@@ -71,20 +76,25 @@ OF_TIME: tuple[Callable[[TimeChange], Cause | None], ...] = (
 # A cause of the left explains the right away on the rows that both have: it says more of the same fault.
 FAILS_ALWAYS = (causes.WRONG_EVERYWHERE,)
 FAILS_ON_SOME = (*FAILS_ALWAYS, causes.MASKED_BY_INPUTS, causes.RANGE_OVERFLOW)
+SURROUNDINGS = (causes.ENVIRONMENT_CONFOUNDER, causes.COMPONENT_MOVED)
 FAILS_BY_LITTLE = (*FAILS_ON_SOME, causes.TOLERANCE_TOO_TIGHT)
 EXPLAINS = {
     # A kernel that is PyTorch's own operator has that operator's bits, whatever its object code is.
     causes.REFERENCE_MOVED: causes.CODE,
     causes.DEFAULT_BACKEND_MOVED: causes.CODE,
+    # Where a package alone was exchanged, what PyTorch and the code are was held.
+    causes.COMPONENT_MOVED: (
+        *causes.CODE, *causes.REFERENCES, causes.ENVIRONMENT_CONFOUNDER, causes.UNSUPPORTED_COMBINATION,
+    ),
     causes.INPUTS_MOVED: (*causes.MOVERS, *FAILS_BY_LITTLE),
     causes.UNSUPPORTED_COMBINATION: FAILS_ALWAYS,
     causes.WRONG_STREAM: FAILS_ALWAYS,
     causes.MASKED_BY_INPUTS: FAILS_ALWAYS,
     causes.RANGE_OVERFLOW: (*FAILS_ALWAYS, causes.MASKED_BY_INPUTS),
     causes.TOLERANCE_TOO_TIGHT: FAILS_ON_SOME,
-    causes.PREDECESSOR_SENSITIVITY: (*FAILS_ON_SOME, causes.ENVIRONMENT_CONFOUNDER),
-    **dict.fromkeys(causes.MEMORY, (*FAILS_BY_LITTLE, causes.ENVIRONMENT_CONFOUNDER)),
-}
+    causes.PREDECESSOR_SENSITIVITY: (*FAILS_ON_SOME, *SURROUNDINGS),
+    **dict.fromkeys(causes.MEMORY, (*FAILS_BY_LITTLE, *SURROUNDINGS)),
+}  # fmt: skip
 
 
 def causes_given(case: CaseFacts) -> list[Cause]:
@@ -99,8 +109,10 @@ def explained_by(cause: Cause, other: Cause, case: CaseFacts) -> bool:
     if other.grade == SUGGESTIVE and cause.grade != SUGGESTIVE:
         return False  # what is better shown is not explained away by what may be so
     decided = cause.grade != STRONG or case.fault_comes_with_variables
-    if cause.cause == causes.ENVIRONMENT_CONFOUNDER and other.cause != causes.INPUTS_MOVED and decided:
+    if cause.cause in SURROUNDINGS and other.cause not in (causes.INPUTS_MOVED, causes.COMPONENT_MOVED) and decided:
         return False
+    if other.cause == causes.COMPONENT_MOVED and cause.under:
+        return False  # a reference moved beside it
     return set(cause.rows) <= set(other.rows)
 
 

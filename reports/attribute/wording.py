@@ -11,7 +11,7 @@ from harness.schema.run_records import RunRecord
 from harness.worker import protocol
 from reports import model
 from reports.attribute import figures
-from reports.attribute.causes import CORRECTNESS, FAULTS, LATENCY, Cause, Figure, RuledOut
+from reports.attribute.causes import CORRECTNESS, FAULTS, LATENCY, OF_MEMORY, Cause, Figure, RuledOut
 from reports.attribute.evidence import extent, time_seen
 from reports.attribute.facts.cases import CaseFacts
 from reports.attribute.facts.cells import CellFacts
@@ -29,6 +29,8 @@ SENTENCES = {
     "build_failed": "{kernel} does not build {where}, and builds in the other environment.",
     "build_refused": "{kernel} does not build {where}, and builds in the other environment: its sources use something "
     "that the PyTorch of the failed build does not have.",
+    "abi_break": "{file} does not load {where}: {reason}.{before}",
+    "loading_raises": "{kernel} does not load {where}, and loads in the other environment: {reason}.",
     "build_moved": "{kernel} {what} because its build changed ({differences}): its machine code differs, and the "
     "result changed with it.",
     "loaded_code_moved": "{kernel} {what} because its code changed: its Python file compiles or loads other machine "
@@ -37,10 +39,15 @@ SENTENCES = {
     "makes other machine code in {this}, and the result changed with it.",
     "environment_confounder": "{kernel}'s result depends on the environment that runs it, not on its code. "
     "Differences: {differences}.",
+    "component_moved": "{subject} {what} because {package} changed: with either PyTorch, its result follows the "
+    "package ({one} in {base}, {two} in {this}).",
+    "component_together": "{subject} {what} only if {package} {two} and the rest of the environment of {this} come "
+    "together: with {package} {one} there, or with {package} {two} in that of {base}, it stays as it was.",
+    "component_of_time": "{subject} is {extent}, because {package} changed: with either PyTorch, its time follows the "
+    "package ({one} in {base}, {two} in {this}).",
     "variables_decide": "{kernel}'s result depends on environment variables {where}: {variables}.",
     # memory, and what calls do besides computing
-    "uninitialised": "{kernel} reads {memory} that it has not written{where}: its output depends on stale "
-    "data.{so_far}",
+    "uninitialised": "{kernel} reads {memory} that it has not written{where}{follows}.{so_far}",
     "unwritten": "{kernel} leaves part of its output unwritten: those elements keep what {memory} held before.",
     "out_of_bounds": "{kernel} {how} {what}{which}.",
     "race": "{kernel} has a race: {shown}.",
@@ -131,6 +138,11 @@ SENTENCES = {
     "unexplained": "The records do not show why {subject} is {extent}: {why}.",
     "leaning": "The time of {kernel} may have changed on {workloads}: the whole interval of the ratio lies beyond the "
     "smallest effect that counts, but so few launches cannot make it certain.",
+    # memory
+    "memory_operator": "{subject} {uses}: PyTorch runs another operator under that name.",
+    "memory_of_implementation": "{subject} {uses}, by the same operator: its implementation changed.",
+    "memory_of_code": "{subject} {uses}, and {how}.",
+    "memory_unexplained": "{subject} {uses}. The records do not show why.",
     "rival": '{rival}. It may be why, or not: it changed together with "{name}". To tell them apart: '
     "{separated_by}.",
 }
@@ -138,6 +150,7 @@ SENTENCES = {
 EXPLAINED = frozenset(
     {
         "build_moved", "loaded_code_moved", "source_compiles_otherwise", "environment_confounder", "variables_decide",
+        "component_moved", "component_together", "component_of_time",
         "uninitialised", "unwritten", "out_of_bounds", "race", "wrong_stream", "second_device", "writes_inputs",
         "keeps_state", "drawn_once", "predecessor", "not_repeatable", "model_draws", "other_lines_run",
         "draws_otherwise", "another_backend_inside", "operator_inside_moved", "raises_on_one_side", "another_operator",
@@ -189,7 +202,7 @@ def make(
         is_operator=case.is_operator,
         wrong=any(side.status != protocol.OK for cell in cells for side in cell.sides),
         measured=measured,
-        improved=ratio < 1 if about == LATENCY else _improved(cause, cells),
+        improved=ratio < 1 if about in (LATENCY, OF_MEMORY) else _improved(cause, cells),
         ratio=ratio,
         under=under,
         own_fix=fix,
@@ -240,14 +253,17 @@ def make_of_time(
     *,
     group: tuple[str, ...] = (),
     measured: bool = False,
+    fix: str = "",
+    command: str = "",
     **names: Any,
 ) -> Cause:
     case, extreme = change.case, max if change.sign > 0 else min
+    usual = case.explain(change.cells) if sentence in EXPLAINED else f"{case.command(change.cells)} --fresh"
     return make(
         case, cause, grade, sentence, change.cells, [*time_seen(change), *evidence],
         about=LATENCY, ruled_out=ruled_out, measured=measured, ratio=extreme(change.ratios, default=1.0),
-        command=case.explain(change.cells) if sentence in EXPLAINED else f"{case.command(change.cells)} --fresh",
+        command=command or usual,
         figures=[*drawn, figures.ratios_figure(change)],
         group=(*group, case.environment, change.word) if group else (),
-        extent=extent(change), **names,
+        fix=fix, extent=extent(change), **names,
     )  # fmt: skip

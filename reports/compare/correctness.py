@@ -81,7 +81,9 @@ def side(evidence: Evidence, cell: Cell, target: str) -> CorrectnessSide:
     is_kernel = target == protocol.KERNEL
     record = evidence.outcome(cell, built=is_kernel)
     if not isinstance(record, ValidationRecord):
-        return CorrectnessSide(environment=cell.environment, **record.model_dump())
+        build = evidence.builds.get((cell.environment, cell.kernel, cell.device)) if is_kernel else None
+        unloaded = build is not None and build.refused is not None
+        return CorrectnessSide(environment=cell.environment, unloaded=unloaded, **record.model_dump())
     results = list(_results(record, target))
     rates = _rates(results, evidence.confidence)
     judged = [main for _, result in results if (main := deciding(result))]

@@ -146,7 +146,9 @@ def ninja_diff(base: BuildRecord, this: BuildRecord) -> str:
 
 
 # Facts of an observed environment, and the sentence for a difference in each.
-INDEX, EXECUTOR, VARIABLE, SETTING, GPU = "index", "executor", "variable", "setting", "gpu"
+INDEX, EXECUTOR, VARIABLE, PACKAGE = "index", "executor", "variable", "package"
+SETTING, GPU = "setting", "gpu"
+PACKAGES = (PACKAGE, "numpy")
 CONFOUNDING = {
     "torch_cuda": "PyTorch was built for CUDA {0} in {2} and {1} in {3}",
     "python": "Python is {0} in {2} and {1} in {3}",
@@ -166,8 +168,8 @@ CONFOUNDING = {
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """One fact that is not the same in both environments: its kind, which is VARIABLE, SETTING or a name of its own,
-    the name of the variable or setting, and the sentence that says so."""
+    """One fact that is not the same in both environments: its kind, which is VARIABLE, PACKAGE, SETTING or a name of
+    its own, the name of the variable, package or setting, and the sentence that says so."""
 
     kind: str
     text: str
@@ -272,6 +274,10 @@ def _differing(
     one, two = base.observed, this.observed
     if one is None or two is None:
         return
+    for name in sorted((base.packages.keys() | this.packages.keys()) - {"numpy"}):  # which is asked itself
+        held = [wheel.version if (wheel := seen.wheels.get(name)) else "missing" for seen in (one, two)]
+        if held[0] != held[1]:
+            yield PACKAGE, name, text(f"{name} is", *held)
     for kind, sentence in CONFOUNDING.items():
         left, right = _text(getattr(one, kind)), _text(getattr(two, kind))
         if left != right:

@@ -68,6 +68,23 @@ def unseen_text(evidence: Evidence, rows: Sequence[Comparison], detect: float = 
     )
 
 
+def _memory_unseen(row: Comparison) -> bool:
+    """Whether a gate on memory could not have seen a change, of a target that ran before."""
+    lost = row.memory.verdict == model.NO_DATA and bool(row.latency.baseline.medians_us)
+    return not row.alone and (lost or row.memory.verdict == model.UNDECIDED)
+
+
+def memory_unseen_text(rows: Sequence[Comparison]) -> str:
+    """As `unseen_text`, of memory."""
+    found = [row for row in rows if _memory_unseen(row)]
+    if not found:
+        return ""
+    return (
+        f"the memory gate cannot pass: more memory could not have been seen in {len(found)} of {len(rows)} rows; "
+        f"the first is {found[0].id}: {short(found[0].memory.why)}"
+    )
+
+
 def exit_codes(
     evidence: Evidence,
     rows: Sequence[Comparison],
@@ -88,9 +105,13 @@ def exit_codes(
         codes.append(errors.CORRECTNESS_REGRESSED)
     if "latency" in fail_on and any(map(_latency_gate, compared)):
         codes.append(errors.LATENCY_REGRESSED)
+    if "memory" in fail_on and any(row.memory.verdict == model.REGRESSED for row in compared):
+        codes.append(errors.MEMORY_REGRESSED)
     verdicts = [row.correctness.verdict for row in rows if "correctness" in fail_on]
+    verdicts += [row.memory.verdict for row in rows if "memory" in fail_on]
     verdicts += [timed.verdict for row in rows for timed in row.timed if "latency" in fail_on]
     blind = "latency" in fail_on and bool(unseen(evidence, rows, detect))
+    blind |= "memory" in fail_on and any(map(_memory_unseen, compared))
     if blind or (strict and any(verdict in OPEN for verdict in verdicts)):
         codes.append(errors.UNDECIDED)
     return codes

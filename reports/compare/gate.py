@@ -6,6 +6,8 @@ gives one ratio, and ratios are estimated as those between environments are (`ha
 where its whole 95% interval is at most that share, so no gate passes what it could not have seen; it is slow where the
 interval lies above the share, with a chance of at most 5% that any row of the page is called slow wrongly.
 
+The memory of its calls is judged likewise, where a share of the reference's is given for that.
+
 A cell is undecided where the interval contains the share; where the reference was not measured or has no times; where
 the kernel is unsupported or was not run; and in a quick run, whose times are too short.
 """
@@ -24,18 +26,22 @@ from harness.worker import protocol
 from reports import model
 from reports.compare import correctness, latency
 from reports.compare.correctness import FAILED, OFF_STREAM
+from reports.compare.memory import FLOOR_BYTES
 from reports.load.evidence import Evidence
+from reports.load.launches import Launch
 from reports.text import words
 
 AT_MOST = 0.95
 CONFIDENCE = 0.95
-PASS, SLOW, WRONG, UNDECIDED = "pass", "slow", "wrong", "undecided"
+PASS, SLOW, MORE, WRONG, UNDECIDED = "pass", "slow", "more memory", "wrong", "undecided"
+MEMORY = "memory"  # beside the ways to time
 BUILD_FAILED, BROKEN = "build failed", "broken"
 STOPPED = {protocol.BUILD_FAILED: BUILD_FAILED, protocol.BROKEN: BROKEN}  # before any cell
 CODES = {
     PASS: errors.DONE,
     WRONG: errors.CORRECTNESS_REGRESSED,
     SLOW: errors.LATENCY_REGRESSED,
+    MORE: errors.MEMORY_REGRESSED,
     UNDECIDED: errors.UNDECIDED,
     BUILD_FAILED: errors.BUILD_FAILED,
     BROKEN: errors.INFRASTRUCTURE,
@@ -44,42 +50,47 @@ CODES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """One cell, timed cold or hot. `ratio` is the kernel's time over the reference's, launch by launch. Cells with
-    times of both have no verdict until all are judged together."""
+    """One cell, timed cold or hot, or its memory. `of_kernel` and `of_reference` are microseconds, or bytes; `ratio` is
+    the one over the other, launch by launch. Cells that have both get no verdict until all are judged together."""
 
     cell: Cell
     mode: str
     reference: str
     verdict: str = ""
     why: str = ""
-    kernel_us: Sequence[float] = ()
-    reference_us: Sequence[float] = ()
+    of_kernel: Sequence[float] = ()
+    of_reference: Sequence[float] = ()
     ratio: effects.Estimate | None = None
 
 
-def rule(ratio: effects.Estimate, at_most: float, rows: int) -> tuple[str, str]:
-    """(verdict, why) of one of so many ratios of the kernel's time to the reference's."""
+def rule(ratio: effects.Estimate, at_most: float, rows: int, what: str = "time") -> tuple[str, str]:
+    """(verdict, why) of one of so many ratios of the kernel's time, or memory, to the reference's."""
     count = f"{ratio.blocks} launch" + ("" if ratio.blocks == 1 else "es")
     if ratio.low is None or ratio.high is None or ratio.error is None or ratio.freedom is None:
         return UNDECIDED, f"{count}: at least 2 are needed to estimate their spread"
-    if ratio.high <= at_most and ratio.high < 1:
-        return PASS, f"at most {at_most:g} of the reference's time, the whole interval"
+    if ratio.high <= at_most and (ratio.high < 1 or what == MEMORY):
+        return PASS, f"at most {at_most:g} of the reference's {what}, the whole interval"
     page = decide.Rule(confidence=CONFIDENCE, rate=1 - CONFIDENCE, rows=rows)
     if math.log(ratio.ratio / at_most) > page.reach(ratio.freedom) * ratio.error and ratio.low > at_most:
-        return SLOW, f"significantly above {at_most:g} of the reference's time"
+        return MORE if what == MEMORY else SLOW, f"significantly above {at_most:g} of the reference's {what}"
     half, off = math.log(ratio.high / ratio.low) / 2, abs(math.log(ratio.ratio / at_most))
     enough = f"; about {math.ceil(ratio.blocks * (half / off) ** 2) + 1} would be enough" if off > half / 10 else ""
-    return UNDECIDED, f"{count} cannot decide between above and below {at_most:g} of the reference's time{enough}"
+    return UNDECIDED, f"{count} cannot decide between above and below {at_most:g} of the reference's {what}{enough}"
 
 
 def paired(evidence: Evidence, cell: Cell, reference: str, mode: str) -> tuple[list[float], list[float]]:
-    """Times of the kernel and of the reference, of the launches that have both."""
-    times = []
+    """Times, or bytes, of the kernel and of the reference, of the launches that have both."""
+    found = []
     for target in (protocol.KERNEL, reference):
-        found = evidence.timed(cell, target)
-        times.append({row.block: time for row in found if (time := row.time_us(mode)) is not None})
-    both = sorted(times[0].keys() & times[1].keys())
-    return [times[0][block] for block in both], [times[1][block] for block in both]
+        values = {row.block: _value(row, mode) for row in evidence.timed(cell, target)}
+        found.append({block: value for block, value in values.items() if value is not None})
+    return latency.of_shared_blocks(*found)
+
+
+def _value(row: Launch, mode: str) -> float | None:
+    if mode == MEMORY:
+        return None if row.memory is None else float(max(row.memory.peak_bytes, FLOOR_BYTES))
+    return row.time_us(mode)
 
 
 def judge(evidence: Evidence, cell: Cell, reference: str, mode: str) -> Judged:
@@ -102,23 +113,23 @@ def judge(evidence: Evidence, cell: Cell, reference: str, mode: str) -> Judged:
         return judged(WRONG, "a launch gave another output than the one that was validated")
     if reference not in (known := evidence.references(cell.kernel, cell.device)):
         return judged(UNDECIDED, f"the run has no {reference}; it has {', '.join(known)}")
-    if evidence.run.quick:
+    if evidence.run.quick and mode != MEMORY:
         return judged(UNDECIDED, "a quick run: its times are too short to decide")
-    kernel_us, reference_us = paired(evidence, cell, reference, mode)
-    if not kernel_us:
+    of_kernel, of_reference = paired(evidence, cell, reference, mode)
+    if not of_kernel:
         return judged(UNDECIDED, why_no_time(evidence, cell, reference, mode))
-    return replace(judged("", ""), kernel_us=kernel_us, reference_us=reference_us)
+    return replace(judged("", ""), of_kernel=of_kernel, of_reference=of_reference)
 
 
-def decided(evidence: Evidence, found: Sequence[Judged], at_most: float) -> list[Judged]:
-    """Those with times of both, each with its verdict: the spread of launches is estimated from all of them."""
-    pairs = [(each.reference_us, each.kernel_us) for each in found if each.kernel_us]
+def decided(evidence: Evidence, found: Sequence[Judged], at_most: float, memory: bool = False) -> list[Judged]:
+    """Those that have both, each with its verdict: the spread of launches is estimated from all of them."""
+    pairs = [(each.of_reference, each.of_kernel) for each in found if each.of_kernel]
     ratios = iter(effects.compare_launches(pairs, CONFIDENCE))
     results = []
     for each in found:
-        if each.kernel_us:
+        if each.of_kernel:
             ratio = next(ratios)
-            verdict, why = rule(ratio, at_most, len(pairs))
+            verdict, why = rule(ratio, at_most, len(pairs), MEMORY if memory else "time")
             if correctness.side(evidence, each.cell, each.reference).status == protocol.WRONG:
                 why += f"; the reference itself is wrong in {evidence.names[each.cell.environment]}"
             each = replace(each, verdict=verdict, why=why, ratio=ratio)
@@ -129,7 +140,10 @@ def decided(evidence: Evidence, found: Sequence[Judged], at_most: float) -> list
 def why_no_time(evidence: Evidence, cell: Cell, reference: str, mode: str) -> str:
     for target in (protocol.KERNEL, reference):
         found = evidence.timed(cell, target)
-        if not any(row.time_us(mode) is not None for row in found):
+        if not any(_value(row, mode) is not None for row in found):
+            if mode == MEMORY:
+                message = next((row.memory_message for row in found if row.memory_message), "it was not measured")
+                return f"no memory of {target}: {message}"
             message = next((row.hot_message if row.status == "ok" else row.message or row.status for row in found), "")
             return f"no {mode} time of {target}: {message or 'the run has no launch of it'}"
     return f"no launch has {mode} times of both the kernel and {reference}"
@@ -168,20 +182,26 @@ def gate(
     reference: str | None = None,
     at_most: float = AT_MOST,
     modes: Sequence[str] = (model.COLD, model.HOT),
+    memory_at_most: float | None = None,
 ) -> list[Judged]:
-    """Every cell and way to time. A kernel that is wrong in one version passes on that workload in none."""
+    """Every cell and way to time, and where `memory_at_most` is given its memory. A kernel that is wrong in one version
+    passes on that workload in none."""
+    cells = list(chosen(evidence, kernels, workloads))
     found = []
-    for cell, info in chosen(evidence, kernels, workloads):
+    for cell, info in cells:
         for mode in [mode for mode in latency.modes(cell.device) if mode in modes or cell.device == "cpu"]:
             found.append(judge(evidence, cell, reference_of(info, reference), mode))
     found = decided(evidence, found, at_most)
+    if memory_at_most is not None:
+        used = [judge(evidence, cell, reference_of(info, reference), MEMORY) for cell, info in cells]
+        found += decided(evidence, used, memory_at_most, memory=True)
     wrong: dict[tuple[str, str, str], str] = {}
     for each in found:
         if each.verdict == WRONG:
             wrong.setdefault((each.cell.kernel, each.cell.workload, each.cell.device), each.cell.environment)
     for index, each in enumerate(found):
         where = wrong.get((each.cell.kernel, each.cell.workload, each.cell.device))
-        if where is not None and each.verdict in (PASS, SLOW):
+        if where is not None and each.verdict in (PASS, SLOW, MORE):
             found[index] = replace(each, verdict=WRONG, why=f"{each.why}; not correct in {where}")
     return found
 

@@ -112,10 +112,15 @@ def _on_gpu(found: list[Launch]) -> OnGpu:
 
 
 def shared_blocks(base: LatencySide, this: LatencySide) -> tuple[list[float], list[float]]:
-    """Medians of the blocks that both have: environments are compared only within a block."""
+    """Medians of the blocks that both have."""
     left, right = (dict(zip(side.blocks, side.medians_us, strict=True)) for side in (base, this))
-    both = sorted(left.keys() & right.keys())
-    return [left[block] for block in both], [right[block] for block in both]
+    return of_shared_blocks(left, right)
+
+
+def of_shared_blocks(base: Mapping[int, float], this: Mapping[int, float]) -> tuple[list[float], list[float]]:
+    """What both have of the same blocks: environments are compared only within a block."""
+    both = sorted(base.keys() & this.keys())
+    return [base[block] for block in both], [this[block] for block in both]
 
 
 def _untested(

@@ -129,9 +129,10 @@ def failures(evidence: Evidence) -> list[Failure]:
 
 
 def unbuilt(evidence: Evidence) -> list[str]:
-    """A sentence for each kernel that some build of failed, with the environments."""
+    """A sentence for each kernel that some build of failed, or that could not be loaded, with the environments."""
     failed: dict[str, list[str]] = {}
     for build in evidence.builds.values():
         if build.status == protocol.BUILD_FAILED:
-            failed.setdefault(f"{build.kernel} ({build.device})", []).append(build.environment)
-    return [f"{kernel} did not build in {', '.join(sorted(places))}" for kernel, places in failed.items()]
+            did = "did not load" if build.refused else "did not build"
+            failed.setdefault(f"{build.kernel} ({build.device}) {did}", []).append(build.environment)
+    return [f"{kernel} in {', '.join(sorted(places))}" for kernel, places in failed.items()]

@@ -104,6 +104,11 @@ def differs_though_right(side: CorrectnessSide) -> bool:
     return whole and side.repeats_differ > 0 and not (side.inputs_mutated or side.unwritten_trials)
 
 
+def is_wrong(side: CorrectnessSide) -> bool:
+    """Whether its values are: to give other bits each time, within tolerance, is not that."""
+    return side.status == "wrong" and not differs_though_right(side)
+
+
 def unrepeatable(rows: Sequence[Comparison]) -> list[str]:
     """A sentence for each target on a device, kernels first as the rows are."""
     found: dict[tuple[str, str, str], dict[tuple[str, str], CorrectnessSide]] = {}

@@ -17,11 +17,12 @@ from harness.schema.run_records import Cell
 from harness.stats import decide
 from harness.worker import protocol
 from reports import model
-from reports.compare import correctness, latency
+from reports.compare import correctness, latency, memory
 from reports.compare.correctness import FAILED
 from reports.compare.latency import STOPPED
+from reports.compare.properties import is_wrong
 from reports.load.evidence import Evidence, same_stack
-from reports.model import Comparison, Correctness, Latency, LatencySide
+from reports.model import Comparison, Correctness, Latency, LatencySide, Memory
 from reports.text import eval_command, matrix_command
 
 # An operator of PyTorch's that is measured by itself is no reference of anything: it is what the run is about.
@@ -103,9 +104,9 @@ def compare(evidence: Evidence) -> list[Comparison]:
     run = evidence.run
     planned = list(planned_rows(evidence))
     verdicts = _correctness(evidence, planned)
-    times = _latency(evidence, planned, verdicts)
+    times, memories = _latency(evidence, planned, verdicts), _memory(evidence, planned)
     results = []
-    for row, judged, (cold, hot) in zip(planned, verdicts, times, strict=True):
+    for row, judged, (cold, hot), used in zip(planned, verdicts, times, memories, strict=True):
         kernel = row.kernels[0] if row.kind in SUBJECTS else (cold.this.measured_with or row.kernels[0])
         stack = evidence.environments.get(row.environment)
         torch = row.environment if stack is None or stack.executor == "host" else stack.torch
@@ -124,6 +125,7 @@ def compare(evidence: Evidence) -> list[Comparison]:
                 correctness=judged,
                 latency=cold,
                 hot=hot,
+                memory=used,
                 command="" if run.sides else matrix_command(run.command, **selected),
                 eval_command="" if run.sides else eval_command(run.command, torch, **selected),
             )
@@ -144,7 +146,7 @@ def _latency(
         cells = row.cells(evidence.run.baseline, was_timed)
         for mode in latency.modes(row.device):
             base, this = (
-                latency.side(evidence, cell, row.timed_as, mode, wrong_output=validated.status == "wrong")
+                latency.side(evidence, cell, row.timed_as, mode, wrong_output=is_wrong(validated))
                 for cell, validated in zip(cells, (judged.baseline, judged.this), strict=True)
             )
             pairs[index, mode] = (base, this, evidence.min_effect(row.device))
@@ -158,6 +160,28 @@ def _latency(
     )
     timed = dict(zip(pairs, decided, strict=True))
     return [(timed[index, model.COLD], timed.get((index, model.HOT))) for index in range(len(planned))]
+
+
+def _memory(evidence: Evidence, planned: list[PlannedRow]) -> list[Memory]:
+    def was_measured(cell: Cell, target: str) -> bool:
+        return any(launch.memory is not None for launch in evidence.timed(cell, target))
+
+    pairs = []
+    for row in planned:
+        base, this = (
+            memory.side(evidence, cell, row.timed_as, None if row.kind == KERNEL else cell.kernel)
+            for cell in row.cells(evidence.run.baseline, was_measured)
+        )
+        pairs.append((base, this))
+    return memory.decide_all(
+        pairs,
+        evidence.names,
+        evidence.run.thresholds.memory,
+        evidence.confidence,
+        evidence.false_discovery_rate,
+        looks=evidence.looks,
+        not_comparable=_not_comparable(evidence),
+    )
 
 
 def _correctness(evidence: Evidence, planned: list[PlannedRow]) -> list[Correctness]:
@@ -194,6 +218,10 @@ def latency_moved(row: Comparison) -> bool:
     return any(map(_time_moved, row.timed))
 
 
+def memory_moved(row: Comparison) -> bool:
+    return row.memory.verdict in model.MOVED
+
+
 def leading_time(row: Comparison) -> tuple[str, Latency]:
     """The mode, cold or hot, whose verdict represents a row: cold, unless only hot moved."""
     if row.hot is not None and _time_moved(row.hot) and not _time_moved(row.latency):
@@ -205,16 +233,17 @@ def has_moved(row: Comparison, under_a_moved_reference: bool = False) -> bool:
     """A verdict that moved, or a reference that moved under a kernel that did not."""
     if row.alone:
         return row.correctness.verdict in (model.BROKEN, model.FAILING)
-    return correctness_moved(row) or latency_moved(row) or under_a_moved_reference
+    return correctness_moved(row) or latency_moved(row) or memory_moved(row) or under_a_moved_reference
 
 
 def significance(row: Comparison) -> tuple[float, ...]:
-    """Sort key, most significant first: worse outputs, kernels before references, slower before other outputs that
-    moved and those before faster, the smaller q, the larger change."""
+    """Sort key, most significant first: worse outputs, kernels before references, slower before more memory, that
+    before other outputs that moved and those before faster, the smaller q, the larger change."""
     worse_output = row.correctness.verdict in model.WORSE and (row.alone or correctness_moved(row))
     timed = leading_time(row)[1]
     worse_time = timed.verdict in model.WORSE and (row.alone or latency_moved(row))
     q = timed.q_value if timed.q_value is not None else 1.0
     change = abs(math.log(timed.ratio)) if timed.ratio else 0.0
     moved = correctness_moved(row)
-    return (not worse_output, row.kind not in SUBJECTS, not worse_time, not moved, q, -change)
+    more_memory = row.memory.verdict in model.WORSE
+    return (not worse_output, row.kind not in SUBJECTS, not worse_time, not more_memory, not moved, q, -change)

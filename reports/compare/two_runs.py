@@ -156,8 +156,9 @@ def _copy(evidence: Evidence, environment: str, name: str, cells: list[Cell], ma
         if place == environment and (kernel, device) in kept:
             for launch in launches:
                 timings = [timing for timing in launch.timings if timing.workload in workloads]
+                part = launch.workloads[0] if launch.workloads else ""
                 save_record(
-                    made.launch_path(name, kernel, device, launch.index),
+                    made.launch_path(name, kernel, device, launch.index, part),
                     launch.model_copy(update=update | {"timings": timings}),
                 )
     for uuid, ceiling in evidence.ceilings.items():

@@ -7,7 +7,7 @@ a file copied over another's place would else be reported under the wrong name.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ from harness.errors import InputError, RecordError
 from harness.schema.environment_records import BuildRecord, CeilingRecord, EnvironmentRecord
 from harness.schema.experiment_records import (
     CheckersRecord,
+    ComponentsRecord,
     ConditionsRecord,
     CountersRecord,
     ProfileRecord,
@@ -32,7 +33,7 @@ from harness.schema.records import (
     ValidationRecord,
 )
 from harness.schema.run_records import Cell, KernelInfo, RunRecord, WorkloadInfo
-from harness.schema.storage import KIND_OF, AnyRecord, Run, load_any
+from harness.schema.storage import KIND_OF, Run, load_any
 from harness.stats.decide import look_counts
 from harness.typed import typed
 from harness.worker import protocol
@@ -60,6 +61,7 @@ class Evidence:
     counters: dict[Keyed, tuple[CountersRecord, str]] = field(default_factory=dict)
     profiles: dict[Keyed, tuple[ProfileRecord, str]] = field(default_factory=dict)
     swaps: dict[Keyed, tuple[SwapRecord, str]] = field(default_factory=dict)
+    components: dict[Keyed, tuple[ComponentsRecord, str]] = field(default_factory=dict)
     # Every row needs its pointers, and joining paths is slow.
     known: dict[tuple[str, ...], str] = field(default_factory=dict, compare=False, repr=False)
     # What the machine was like, by environment and device: every time that moved asks.
@@ -71,7 +73,8 @@ class Evidence:
 
     def launches_of(self, cell: Cell) -> list[LaunchRecord]:
         """Those that this cell was timed in, in block order."""
-        return self.launch_records.get((cell.environment, cell.kernel, cell.device), [])
+        every = self.launch_records.get((cell.environment, cell.kernel, cell.device), [])
+        return [launch for launch in every if not launch.workloads or cell.workload in launch.workloads]
 
     def escaping(self, cell: Cell) -> list[Timing]:
         """The kernel's timings on that workload, of all launches, whose calls put their work on another stream."""
@@ -230,29 +233,37 @@ def load_evidence(folder: Path) -> Evidence:
             f"{folder}: {'a file; the folder of a run belongs here' if folder.is_file() else problem}",
             f"give a folder under reports/runs, or make one with: {typed('matrix')}",
         )
-    environments = {record.id: record for record in _placed(run.environments(), lambda r: run.environment_path(r.id))}
-    builds = _placed(run.builds(), lambda r: run.build_path(r.environment, r.kernel, r.device))
-    validations = _placed(run.validations(), lambda r: run.validation_path(cell_of(r)))
-    launches = _placed(run.launches(), lambda r: run.launch_path(r.environment, r.kernel, r.device, r.index))
-    ceilings = _placed(run.ceilings(), lambda r: run.ceiling_path(r.device_uuid))
-    crossings = _placed(run.crossings(), lambda r: run.crossing_path(r.kernel, r.device, r.workload))
+    launches = run.launches()
+    _refuse_doubled(run, launches)
     grouped: dict[tuple[str, str, str], list[LaunchRecord]] = {}
     for launch in sorted(launches, key=lambda record: record.index):
         grouped.setdefault((launch.environment, launch.kernel, launch.device), []).append(launch)
     return Evidence(
         run=run.load(),
-        environments=environments,
-        builds={(record.environment, record.kernel, record.device): record for record in builds},
-        validations={cell_of(record).id: record for record in validations},
-        crossings={(record.kernel, record.device, record.workload): record for record in crossings},
+        environments={record.id: record for record in run.environments()},
+        builds={(record.environment, record.kernel, record.device): record for record in run.builds()},
+        validations={cell_of(record).id: record for record in run.validations()},
+        crossings={(record.kernel, record.device, record.workload): record for record in run.crossings()},
         launch_records=grouped,
         launches=group_launches(launch for group in grouped.values() for launch in group),
         paths=run,
-        ceilings={record.device_uuid: record for record in ceilings},
+        ceilings={record.device_uuid: record for record in run.ceilings()},
         **_experiments(run),
     )
 
 
+def _refuse_doubled(run: Run, launches: Sequence[LaunchRecord]) -> None:
+    """RecordError where two parts of a kernel's launches measured the same: no launch counts twice."""
+    seen: set[tuple[str, ...]] = set()
+    for launch in launches:
+        key = (launch.environment, launch.kernel, launch.device, str(launch.index))
+        own = {(*key, *pair) for pair in {(each.workload, each.target) for each in launch.timings}}
+        if own & seen:
+            raise RecordError(str(run.launch_path(*key[:3], launch.index).parent), f"has block {launch.index} twice")
+        seen |= own
+
+
+AnyExperiment = ConditionsRecord | CheckersRecord | ComponentsRecord | CountersRecord | ProfileRecord | SwapRecord
 # By type of record, the field of `Evidence`.
 EXPERIMENTS: dict[type[Record], str] = {
     ConditionsRecord: "conditions",
@@ -260,6 +271,7 @@ EXPERIMENTS: dict[type[Record], str] = {
     CountersRecord: "counters",
     ProfileRecord: "profiles",
     SwapRecord: "swaps",
+    ComponentsRecord: "components",
 }
 
 
@@ -267,7 +279,7 @@ def _experiments(run: Run) -> dict[str, Any]:
     found: dict[str, dict[Keyed, Any]] = {name: {} for name in EXPERIMENTS.values()}
     for path in sorted((run.folder / "experiments").rglob("*.json")):
         record = load_any(path)
-        if not isinstance(record, ConditionsRecord | CheckersRecord | CountersRecord | ProfileRecord | SwapRecord):
+        if not isinstance(record, AnyExperiment):
             raise RecordError(str(path), f"is a {KIND_OF[type(record)]} record, and stands among experiments")
         name = EXPERIMENTS[type(record)]
         key: Keyed = (record.kernel, record.workload, record.device)
@@ -284,16 +296,6 @@ def _experiments(run: Run) -> dict[str, Any]:
         else:
             found[name][key] = entry
     return found
-
-
-def _placed(records: list[AnyRecord], path_of: Callable[[AnyRecord], Path]) -> list[AnyRecord]:
-    seen: set[Path] = set()
-    for record in records:
-        path = path_of(record)
-        if path in seen or not path.is_file():
-            raise RecordError(str(path), "belongs to a record that stands under another record's name")
-        seen.add(path)
-    return records
 
 
 def cell_of(record: ValidationRecord) -> Cell:

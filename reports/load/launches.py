@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from statistics import median
 from typing import NamedTuple
 
-from harness.schema.records import LaunchRecord, Status, Timing
+from harness.schema.records import LaunchRecord, Memory, Status, Timing
 from harness.stats.medians import COLD, HOT, time_us
 
 # The message of launches from before they recorded whether calls escaped.
@@ -30,6 +30,8 @@ class Launch(NamedTuple):
     sm_mhz: float | None
     throttled: int
     capped: int = 0
+    memory: Memory | None = None
+    memory_message: str = ""
 
     def time_us(self, mode: str) -> float | None:
         """Of cold calls, or of a graph's replays."""
@@ -76,4 +78,6 @@ def _launch(record: LaunchRecord, timing: Timing) -> Launch:
         sm_mhz=timing.sm_mhz,
         throttled=timing.throttled_samples,
         capped=len(timing.capped) + len(timing.hot_capped),
+        memory=timing.memory,
+        memory_message=timing.memory_message,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from harness.schema.run_records import WorkloadInfo
 from reports import model
 from reports.attribute.causes import (
     BUILD_MOVED,
@@ -23,7 +24,7 @@ from reports.compare.properties import one_length
 from reports.load.evidence import Evidence
 from reports.model import Comparison
 from reports.render.verdict_text import ABSENT, BAD, NEARLY, ORDER, RIGHT, UNREPEATABLE, WRONG, Told, outcome, sides
-from reports.text import shape_text, short, words
+from reports.text import count_of, shape_text, short, words
 
 RETURNED = "; expected "  # of the message on an output that could not be compared
 NO_WORSE = (ABSENT, *ORDER[ORDER.index(NEARLY) :])  # states in which nothing got worse
@@ -70,7 +71,9 @@ def graded_names(causes: Sequence[Cause]) -> list[str]:
 # -- what to do ---------------------------------------------------------------------------------------------
 
 
-def to_do(evidence: Evidence, causes: Sequence[Cause], bad: Sequence[Comparison]) -> list[str]:
+def to_do(
+    evidence: Evidence, causes: Sequence[Cause], bad: Sequence[Comparison], right: Sequence[Comparison]
+) -> list[str]:
     """First the lines that checkers named; then what mends it, the build first: another one costs little, and tells."""
     every = [part for cause in causes for part in (cause, *cause.parts)]
     found = _reported(evidence, {cause.cause for cause in every}, bad)
@@ -78,6 +81,7 @@ def to_do(evidence: Evidence, causes: Sequence[Cause], bad: Sequence[Comparison]
     fixes = list(dict.fromkeys(cause.fix for cause in own))
     found += [("then, if it stays so: " if number else "") + fix for number, fix in enumerate(fixes)]
     found += _smallest(evidence, bad)
+    found += _only_with(evidence, bad, right)
     found += [f"in your tests: {seen.text}" for seen in hidden([CellFacts(evidence, row) for row in bad])]
     tests = [cause.fix for cause in every if cause.fix and cause.under]
     if not found:
@@ -97,6 +101,28 @@ def _reported(evidence: Evidence, causes: set[str], bad: Sequence[Comparison]) -
         for each in findings(CellFacts(evidence, row).checkers, kind)
         if each.finding.where
     ][:3]
+
+
+def _only_with(evidence: Evidence, bad: Sequence[Comparison], right: Sequence[Comparison]) -> list[str]:
+    """The mask or the dtype, where each workload that fails has it, and none that passes."""
+
+    def attentions(rows: Sequence[Comparison]) -> dict[str, WorkloadInfo]:
+        found = {row.workload: evidence.workload(row.workload) for row in rows}
+        return {name: info for name, info in found.items() if info is not None and not info.problem}
+
+    failing = attentions(bad)
+    passing = {name: info for name, info in attentions(right).items() if name not in failing}
+    found = []
+    for trait in (_mask, lambda info: f"in {info.dtype}"):
+        own = set(map(trait, failing.values()))
+        if passing and len(own) == 1 and own.isdisjoint(map(trait, passing.values())):
+            counts = f"{count_of(len(failing), 'workload')} failed, and none of {len(passing)} other"
+            found.append(f"look at what it does {own.pop()} alone: {counts}")
+    return found
+
+
+def _mask(info: WorkloadInfo) -> str:
+    return "with a causal mask" if info.causal else "without a mask"
 
 
 def _smallest(evidence: Evidence, bad: Sequence[Comparison]) -> list[str]:

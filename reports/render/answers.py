@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from reports.attribute.causes import BRIEF_GRADES, BUILD_MOVED, NOTHING_MOVED, Cause
 from reports.compare.differences import Confounder
@@ -256,7 +257,9 @@ def _builds(evidence: Evidence, kernel: str, device: str) -> tuple[list[str], li
     built = [each for (_, name, on), each in evidence.builds.items() if (name, on) == (kernel, device)]
     failed = [each for each in built if each.status != "ok"]
     if failed:
-        return [f"it does not build in {len(failed)} of {len(built)} versions: {short(failed[0].message, 200)}"], []
+        verb = "load" if failed[0].refused else "build"
+        why = short(failed[0].message, 200)
+        return [f"it does not {verb} in {len(failed)} of {len(built)} versions: {why}"], []
     return [], [f"it was only compiled, in {count_of(len(built), 'version')}"] if built else []
 
 
@@ -274,32 +277,34 @@ def _answer(
     is_kernel, is_operator = row.kind == KERNEL, row.kind == OPERATOR
     info = evidence.kernel(row.target) if is_kernel else None
     changed = changed_sources(evidence.run, info) if info else []
+    said: dict[str, Any] = {"why": advice.graded_names(leads)}
+    if is_kernel:
+        said = {
+            "also": advice.beside(leads, told.state),
+            "why": advice.why(leads, changed),
+            "do": advice.to_do(evidence, leads, bad, told.right_rows),
+            "open": advice.open_questions(evidence, told),
+            "run": advice.command(evidence, told, leads),
+        }
+    elif is_operator:
+        said = {
+            "also": of_operators.also(told),
+            "why": advice.why(leads, changed),
+            "do": of_operators.to_do(told),
+            "open": of_operators.open_questions(told),
+            "run": of_operators.command(evidence, told),
+        }
     return Answer(
         kind=row.kind,
         subjects=(row.target,),
         device=row.device,
         state=told.state,
         what=told.text + _built_otherwise(told),
-        also=(
-            *told.more,
-            *(advice.beside(leads, told.state) if is_kernel else of_operators.also(told) if is_operator else ()),
-        ),
-        why=tuple(advice.why(leads, changed) if is_kernel or is_operator else advice.graded_names(leads)),
-        do=tuple(
-            advice.to_do(evidence, leads, bad) if is_kernel else of_operators.to_do(told) if is_operator else ()
-        ),
-        run=advice.command(evidence, told, leads)
-        if is_kernel
-        else of_operators.command(evidence, told)
-        if is_operator
-        else "",
-        open=tuple(
-            advice.open_questions(evidence, told)
-            if is_kernel
-            else of_operators.open_questions(told)
-            if is_operator
-            else ()
-        ),
+        also=(*told.more, *said.get("also", ())),
+        why=tuple(said["why"]),
+        do=tuple(said.get("do", ())),
+        run=said.get("run", ""),
+        open=tuple(said.get("open", ())),
         cards=tuple(dict.fromkeys(each.number for each, _ in cards)),
         grid={row.target: [told.cell(name) for name in told.names]},
     )

@@ -31,7 +31,7 @@ from reports import model
 from reports.compare import gate
 from reports.compare.calibration import Calibration, calibration_lines
 from reports.compare.control import LAUNCHES, calibrate
-from reports.compare.exit_codes import DETECT, exit_codes, unseen_text
+from reports.compare.exit_codes import DETECT, exit_codes, memory_unseen_text, unseen_text
 from reports.compare.gate import AT_MOST, CODES, CONFIDENCE, Judged
 from reports.compare.outcomes import unbuilt
 from reports.compare.two_runs import combine, load_two
@@ -43,7 +43,7 @@ from reports.render.page import render_page
 from reports.render.report import Report
 from reports.render.reproduce import render_script
 from reports.render.summaries import render_comment, render_junit, render_summary, render_summary_text, render_timings
-from reports.text import ABSENT, ratio_interval, short, time_text
+from reports.text import ABSENT, bytes_text, ratio_interval, short, time_text
 
 LATEST = Path("reports") / "latest"
 CALIBRATION = "calibration.json"
@@ -80,6 +80,8 @@ def render_run(
         if in_gitlab():
             _write(page.with_name(CODE_QUALITY), for_gitlab(found), "give another --out")
     if "latency" in fail_on and (text := unseen_text(evidence, rows, detect)):
+        print(text)
+    if "memory" in fail_on and (text := memory_unseen_text(rows)):
         print(text)
     codes = exit_codes(evidence, rows, fail_on, strict, detect)
     if errors.BUILD_FAILED in codes:
@@ -152,13 +154,17 @@ def judge_gate(
     reference: str | None = None,
     at_most: float = AT_MOST,
     modes: Sequence[str] = (model.COLD, model.HOT),
+    memory_at_most: float | None = None,
 ) -> int:
     """Whether kernels are fast enough, and correct everywhere. `reference`: by default what PyTorch picks."""
     evidence = load_evidence(run_folder)
-    found = gate.gate(evidence, kernels=kernels, workloads=workloads, reference=reference, at_most=at_most, modes=modes)
+    found = gate.gate(
+        evidence, kernels=kernels, workloads=workloads, reference=reference, at_most=at_most, modes=modes,
+        memory_at_most=memory_at_most,
+    )  # fmt: skip
     if not found:
         raise InputError(f"{run_folder}: no cell is left to judge", "select less narrowly")
-    _print_gate(found, at_most)
+    _print_gate(found, at_most, memory_at_most)
     return gate.exit_code(found)
 
 
@@ -255,21 +261,23 @@ def load_answered(path: Path, record: type[AnyAnswered]) -> AnyAnswered:
     raise InputError(f"{folder}: has no {path.name}", f"name a folder of reports/{path.stem}s/")
 
 
-def _print_gate(found: Sequence[Judged], at_most: float) -> None:
-    gpu = any(each.cell.device == "cuda" for each in found)
+def _print_gate(found: Sequence[Judged], at_most: float, memory_at_most: float | None) -> None:
+    several = memory_at_most is not None or any(each.cell.device == "cuda" for each in found)
+    memory = f" and {memory_at_most:g} of its memory" if memory_at_most is not None else ""
     rows = []
     for each in found:
-        kernel_us, reference_us = (median(times) if times else None for times in (each.kernel_us, each.reference_us))
+        of_kernel, of_reference = (median(all_) if all_ else None for all_ in (each.of_kernel, each.of_reference))
+        in_words = bytes_text if each.mode == gate.MEMORY else time_text
         rows.append(
             {
                 "cell": each.cell.id,
-                **({"timed": each.mode} if gpu else {}),
-                "kernel": time_text(kernel_us),
-                "reference": f"{each.reference} {time_text(reference_us)}",
+                **({"judged": each.mode} if several else {}),
+                "kernel": in_words(of_kernel),
+                "reference": f"{each.reference} {in_words(of_reference)}",
                 "share, 95%": ratio_interval(each.ratio.ratio, each.ratio.low, each.ratio.high)
                 if each.ratio
                 else ABSENT,
-                "launches": str(len(each.kernel_us) or ABSENT),
+                "launches": str(len(each.of_kernel) or ABSENT),
                 "gate": each.verdict,
                 "why": short(each.why),
             }
@@ -281,6 +289,6 @@ def _print_gate(found: Sequence[Judged], at_most: float) -> None:
     counts = {verdict: sum(each.verdict == verdict for each in found) for verdict in CODES}
     tally = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
     print(
-        f"rule: at most {at_most:g} of the reference's time, by the whole {CONFIDENCE:.0%} interval of the ratio, "
-        f"and correct in every environment: {tally}"
+        f"rule: at most {at_most:g} of the reference's time{memory}, by the whole {CONFIDENCE:.0%} interval of the "
+        f"ratio, and correct in every environment: {tally}"
     )

@@ -63,7 +63,9 @@ def command(evidence: Evidence, told: Told) -> str:
         stacks = [evidence.environments.get(name) for name in (rows[0].baseline, rows[0].environment)] if rows else []
         if len(stacks) == 2 and all(stack is not None and stack.executor != "host" for stack in stacks):
             good, bad = (stack.torch for stack in stacks if stack is not None)
-            return bisect_command(run.command, good, bad, what, rows[0].workload, rows[0].device)
+            return bisect_command(
+                run.command, good=good, bad=bad, what=what, workload=rows[0].workload, device=rows[0].device
+            )
     return ""
 
 

@@ -29,6 +29,7 @@ SYMBOLS = {
     "newly_supported": "+",
     "unsupported": "\N{EN DASH}",
     "pass": CHECK,
+    "no_data": "\N{EN DASH}",
     "not_run": "\N{WHITE CIRCLE}",
 }
 STRIP_WIDTH, STRIP_HEIGHT = 160, 26

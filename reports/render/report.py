@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from reports import model
 from reports.attribute import attribute
+from reports.attribute.exchanged import package_answers
 from reports.compare.calibration import Calibration
 from reports.compare.control import controls
 from reports.compare.differences import build_differences, confounders, environment_items
@@ -17,7 +18,7 @@ from reports.compare.outcomes import cell_states, failures, version_of
 from reports.compare.properties import blind_spots, unrepeatable
 from reports.compare.rows import compare, has_moved, significance
 from reports.load.evidence import Evidence
-from reports.model import Comparison, LatencySide
+from reports.model import Comparison, LatencySide, MemorySide
 from reports.render.answers import answers
 from reports.render.explanations import causes_by_row, explanations, unmoved
 from reports.render.reproduce import with_scripts
@@ -35,6 +36,7 @@ class Measured:
     device: str
     cold: LatencySide
     hot: LatencySide | None
+    memory: MemorySide
 
 
 class Report:
@@ -58,11 +60,13 @@ class Report:
         self.fast_p = fast_p(evidence)
         self.kernelbench = scores(evidence, count_missing)
         self.environment_items = environment_items(evidence)
+        self.packages = package_answers(evidence, rows)
         self.builds = build_differences(evidence)
         self.failures = failures(evidence)
         self.correctness_counts = counts(row.correctness.verdict for row in rows)
         self.latency_counts = counts(row.latency.verdict for row in rows if not row.uncompared(row.latency))
         self.hot_counts = counts(row.hot.verdict for row in rows if row.hot and not row.uncompared(row.hot))
+        self.memory_counts = counts(row.memory.verdict for row in rows if not row.uncompared(row.memory))
         self.cards = cards(evidence)
         self.measuring = measuring(evidence)
         self.ran = what_ran(evidence, "cuda") or what_ran(evidence, "cpu")
@@ -79,6 +83,8 @@ class Report:
         }
         if self.has_hot:
             judged["hot latency"] = [(r, r.hot.verdict) for r in self.rows if r.hot and not r.uncompared(r.hot)]
+        if self.has_memory:
+            judged["memory"] = [(row, row.memory.verdict) for row in self.rows if not row.uncompared(row.memory)]
         kinds = {f"{row.kind}s": row.kind for row in self.rows}
         return [
             (aspect, [(name, found) for name, kind in kinds.items() if (found := _of_kind(rows, kind))])
@@ -107,6 +113,11 @@ class Report:
     @property
     def has_hot(self) -> bool:
         return any(row.hot is not None for row in self.rows)
+
+    @property
+    def has_memory(self) -> bool:
+        """Whether any target's memory was measured, which records from before that lack."""
+        return any(side.peaks_bytes for row in self.rows for side in (row.memory.baseline, row.memory.this))
 
     @property
     def has_smallest_effect(self) -> bool:
@@ -144,6 +155,7 @@ def measured(evidence: Evidence, rows: list[Comparison]) -> list[Measured]:
                 device=row.device,
                 cold=cold,
                 hot=getattr(row.hot, name) if row.hot is not None else None,
+                memory=getattr(row.memory, name),
             )
             found.setdefault((row.device, row.workload, row.kind, row.target, cold.environment), each)
     environments = evidence.run.environments

@@ -15,6 +15,7 @@ from typing import Any
 from harness.schema.environment_records import BuildRecord
 from harness.schema.run_records import WorkloadInfo
 from reports.attribute.causes import (
+    CORRECTNESS,
     DEFAULT_BACKEND_MOVED,
     LATENCY,
     LATENCY_OPERATOR,
@@ -71,7 +72,7 @@ def script_settings(evidence: Evidence, explanation: Explanation) -> tuple[str, 
         timed = lead.about == LATENCY
         recipes = RECIPES[:1] if timed else common["recipes"]
         return "reference", {**common, "recipes": recipes, "references": explanation.subjects, "latency": timed}
-    if lead.cause == NOTHING_MOVED or lead.about == LATENCY:
+    if lead.cause == NOTHING_MOVED or lead.about != CORRECTNESS:
         return None
     build = _built(evidence, lead)
     sources = COMPILED.findall(build.build_ninja) if build else []

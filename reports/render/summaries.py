@@ -18,7 +18,7 @@ from reports.render.report import Report
 from reports.render.templating import render_csv, render_markdown
 from reports.text import words
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 RUN_KEYS = (
     "run_id", "created_utc", "command", "mode", "quick", "executor", "launches", "order_seed", "plan_digest",
     "thresholds", "tolerances", "bundle",
@@ -27,7 +27,7 @@ RUN_KEYS = (
 JUNIT = {
     model.BROKEN: ("error", "errors"),
     **dict.fromkeys((model.REGRESSED, model.NO_LONGER_SUPPORTED, model.FAILING), ("failure", "failures")),
-    **dict.fromkeys((model.UNDECIDED, model.UNSUPPORTED), ("skipped", "skipped")),
+    **dict.fromkeys((model.UNDECIDED, model.UNSUPPORTED, model.NO_DATA), ("skipped", "skipped")),
 }
 SHOWN = 10
 COMMENT_LINES = 60
@@ -53,6 +53,7 @@ def summary(report: Report) -> dict[str, Any]:
             "correctness": report.correctness_counts,
             "latency": report.latency_counts,
             "hot_latency": report.hot_counts,
+            "memory": report.memory_counts,
         },
         "causes": [
             {name: getattr(each, name) for name in ("number", "lead", "others", "under", "script")}
@@ -69,6 +70,7 @@ def summary(report: Report) -> dict[str, Any]:
         "fast_p": report.fast_p,
         "kernelbench": report.kernelbench,
         "environment_differences": [item for item in report.environment_items if not item.same],
+        "packages": report.packages,
         "identical_properties": sum(item.same for item in report.environment_items),
         "builds": report.builds,
         "failures": report.failures,
@@ -109,6 +111,8 @@ def render_timings(report: Report) -> str:
             **_times("hot", row.hot),
             "no_hot_because": row.hot.message if row.hot is not None and row.hot.median_us is None else "",
             "no_share_because": row.cold.rates.message,
+            **{name: getattr(row.memory, name) for name in ("peak_bytes", "kept_bytes", "reserved_bytes")},
+            "no_memory_because": row.memory.message,
             **{name: getattr(row.cold.gpu, name, None) for name in ("enqueue_us", "sm_mhz", "throttled_samples")},
         }
         for row in report.measured
@@ -145,11 +149,11 @@ def render_junit(report: Report) -> str:
     """A test case per comparison and aspect: failure where it got worse or is wrong, error where broken, skipped where
     undecided or not supported by either."""
     suites = ElementTree.Element("testsuites", name="kernel matrix")
-    for aspect in ("correctness", "latency"):
+    for aspect in ("correctness", "latency", *(["memory"] if report.has_memory else [])):
         suite = ElementTree.SubElement(suites, "testsuite", name=aspect)
         tally = {"tests": len(report.rows), "failures": 0, "errors": 0, "skipped": 0}
         for row in report.rows:
-            judged = row.correctness if aspect == "correctness" else leading_time(row)[1]
+            judged = leading_time(row)[1] if aspect == "latency" else getattr(row, aspect)
             case = ElementTree.SubElement(
                 suite,
                 "testcase",

@@ -1,4 +1,4 @@
-"""The page's two tables of comparisons: columns, sort keys, and what opens below each row. Pure."""
+"""The page's tables of comparisons: columns, sort keys, and what opens below each row. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from markupsafe import Markup
 from reports import model, text
 from reports.compare.properties import repeat_text
 from reports.compare.rows import leading_time, significance
-from reports.model import Comparison, Correctness, CorrectnessSide, Latency, LatencySide
+from reports.model import Comparison, Correctness, CorrectnessSide, Judged, Latency, LatencySide, MemorySide
 from reports.render import pictures
 from reports.render.report import Report
 from reports.render.templating import pack
@@ -50,7 +50,7 @@ COLUMNS: dict[str, dict[str, Key]] = {
         "Verdict": lambda row: _rank(row.correctness.verdict),
         "Trials within tolerance": lambda row: row.correctness.this.rate and row.correctness.this.rate.share,
         "Largest error (rounding units)": lambda row: row.correctness.this.max_units,
-        "Agrees with references": lambda row: min(
+        "Agrees with references (allclose)": lambda row: min(
             (rate.share for rate in row.correctness.this.agreement.values()), default=None
         ),
         "Output bits": _bits,
@@ -65,11 +65,20 @@ COLUMNS: dict[str, dict[str, Key]] = {
         "Launches": lambda row: len(_time(row).this.medians_us),
         "Smallest effect": lambda row: _time(row).smallest_effect,
     },
+    "memory": {
+        **SHARED,
+        "Verdict": lambda row: _rank(row.memory.verdict),
+        "Ratio": lambda row: row.memory.ratio,
+        "Peak": lambda row: row.memory.this.peak_bytes,
+        "Kept": lambda row: row.memory.this.kept_bytes,
+        "Launches": lambda row: len(row.memory.this.blocks),
+    },
 }
 
 
 def _verdict(row: Comparison, table: str) -> str:
-    return row.correctness.verdict if table == "correctness" else _time(row).verdict
+    judged: Correctness | Judged = _time(row) if table == "latency" else getattr(row, table)
+    return judged.verdict
 
 
 def tables(report: Report, macros: Any) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
@@ -77,7 +86,10 @@ def tables(report: Report, macros: Any) -> tuple[dict[str, dict[str, Any]], dict
     all are filtered and sorted by, a list for each column. `macros`: those of rows.html.j2."""
     rows = sorted(report.rows, key=significance)
     bounds = [bound for row in rows for timed in row.timed for bound in (timed.low, timed.high)]
-    extra: dict[str, tuple[float, ...]] = {"correctness": (), "latency": (pictures.reach(bounds),)}
+    in_memory = pictures.reach(bound for row in rows for bound in (row.memory.low, row.memory.high))
+    extra: dict[str, tuple[float, ...]] = {
+        "correctness": (), "latency": (pictures.reach(bounds),), "memory": (in_memory,),
+    }  # fmt: skip
     hidden = {name for name in ("Environment", "Device") if len({SHARED[name](row) for row in rows}) <= 1}
     if all(row.hot for row in rows):
         hidden.add("FLOP/s")  # a section of their own shows rates, beside the device's peaks
@@ -85,6 +97,8 @@ def tables(report: Report, macros: Any) -> tuple[dict[str, dict[str, Any]], dict
     index: dict[str, Any] = {"rows": {"id": [r.id for r in rows], "kind": _column(r.kind for r in rows), **shared}}
     found = {}
     for name, columns in COLUMNS.items():
+        if name == "memory" and not report.has_memory:
+            continue
         shown = {column: key for column, key in columns.items() if column not in hidden}
         order = sorted(range(len(rows)), key=lambda number: _rank(_verdict(rows[number], name)))
         first = SERVER_ROWS if len(rows) <= SERVER_ROWS else FIRST_ROWS
@@ -159,7 +173,7 @@ def facts(judged: Correctness) -> list[tuple[str, str, str]]:
     return [line for line in found if line[1:] != (ABSENT, ABSENT)]
 
 
-def _status(side: CorrectnessSide | LatencySide) -> str:
+def _status(side: model.Side) -> str:
     return text.words(side.status) + (f": {side.message}" if side.message else "")
 
 
@@ -229,6 +243,28 @@ def times(row: Comparison) -> list[tuple[str, str, str]]:
     both = {**(ON_GPU if row.hot else {}), **RECORDS}
     shown += [(label, fact, row.latency) for label, fact in both.items()]
     return [(label, fact(timed.baseline), fact(timed.this)) for label, fact, timed in shown]
+
+
+OfMemory = Callable[[MemorySide], str]
+USED: dict[str, OfMemory] = {
+    "Status": _status,
+    "Peak, median of the launches": lambda side: text.bytes_text(side.peak_bytes),
+    "Peaks, by block": lambda side: ", ".join(map(text.bytes_text, side.peaks_bytes)) or "none",
+    "Kept when the calls were over, part of the peak": lambda side: text.bytes_text(side.kept_bytes),
+    "Records": lambda side: side.record or ABSENT,
+}
+USED_ON_GPU: dict[str, OfMemory] = {
+    "Reserved by PyTorch's allocator (no verdict)": lambda side: text.bytes_text(side.reserved_bytes),
+    "Outside of PyTorch's allocator when the calls were over, loaded code included (no verdict)": lambda side: (
+        text.bytes_text(side.outside_bytes)
+    ),
+}
+
+
+def memory_facts(row: Comparison) -> list[tuple[str, str, str]]:
+    """Label, baseline, here."""
+    shown = {**USED, **(USED_ON_GPU if row.device == "cuda" else {})}
+    return [(label, fact(row.memory.baseline), fact(row.memory.this)) for label, fact in shown.items()]
 
 
 def modes(row: Comparison) -> list[tuple[str, Latency]]:

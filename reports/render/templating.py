@@ -25,6 +25,7 @@ from reports.compare.calibration import share_text
 from reports.compare.rows import leading_time
 from reports.render import pictures
 from reports.render.explanations import rows_shown
+from reports.render.verdict_text import correctness_word
 
 TEMPLATES = Path(__file__).parent / "templates"
 EXCERPT = 4000
@@ -60,6 +61,8 @@ FILTERS = {
     "effect": text.effect_text,
     "change": text.change_text,
     "interval": text.interval_text,
+    "bytes": text.bytes_text,
+    "memory_change": text.memory_change,
     "short": text.short,
     "shape": text.shape_text,
     "share_text": share_text,
@@ -73,6 +76,7 @@ GLOBALS = {
     "line_tags": (Markup('<span class="line">'), Markup("</span>")),
     "leading": leading_time,
     "rows_shown": rows_shown,
+    "correctness_word": correctness_word,
 }
 
 

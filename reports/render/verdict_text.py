@@ -12,13 +12,14 @@ from packaging.version import Version as Number
 
 from harness.worker import protocol
 from reports import model
+from reports.compare.memory import FLOOR_BYTES
 from reports.compare.properties import differs_though_right, unrepeatable
 from reports.compare.rows import correctness_moved
-from reports.model import Comparison, CorrectnessSide, Latency, LatencySide
-from reports.text import TIMES, change_text, percent, rate_text, span, time_text
+from reports.model import Comparison, CorrectnessSide, Latency, LatencySide, Memory
+from reports.text import TIMES, bytes_text, change_text, memory_change, percent, rate_text, span, time_text
 
 # What one side came to.
-RIGHT, WRONG, UNBUILT, REFUSED = "right", "wrong", "does not build", "refused"
+RIGHT, WRONG, UNBUILT, UNLOADED, REFUSED = "right", "wrong", "does not build", "does not load", "refused"
 UNREPEATABLE = "not repeatable"  # which `deterministic: true` asks for, though every output is within tolerance
 OPEN, ABSENT = "cannot be judged", "not run"
 NOT_THERE = "not there"
@@ -27,13 +28,14 @@ STOPPED = {protocol.CRASHED: "crashes", protocol.TIMED_OUT: "times out", protoco
 WHEN_TIMED = {status: f"{word} when timed" for status, word in {protocol.WRONG: WRONG, **STOPPED}.items()}
 BY_CHANCE = ": it is undecided whether the upgrade or chance did it"
 WRONGS = (WRONG, WHEN_TIMED[protocol.WRONG])
-BAD = (*WRONGS, UNREPEATABLE, UNBUILT, *STOPPED.values(), *list(WHEN_TIMED.values())[1:])
+BAD = (*WRONGS, UNREPEATABLE, UNBUILT, UNLOADED, *STOPPED.values(), *list(WHEN_TIMED.values())[1:])
 
 # Worst first: the state of a subject, and the verdict whose colour it has.
 BROKE, LESS_EXACT, SLOWER, UNDECIDED, NEARLY, OPEN_TIME, DOES_NOT_RUN, FIXED, SUPPORTED, MORE_EXACT, FASTER, FINE = (
     "broke", "less exact", "slower", "undecided", "time changed slightly", "right but time undecided", "does not run",
     "fixed", "newly supported", "more exact", "faster", "fine",
 )  # fmt: skip
+MORE_MEMORY, LESS_MEMORY = "more memory", "less memory"
 NOT_RUN = "not_run"
 STATES = {
     BROKE: model.REGRESSED,
@@ -42,6 +44,7 @@ STATES = {
     DOES_NOT_RUN: model.BROKEN,
     LESS_EXACT: model.LESS_EXACT,
     SLOWER: model.REGRESSED,
+    MORE_MEMORY: model.REGRESSED,
     ABSENT: NOT_RUN,
     UNDECIDED: model.UNDECIDED,
     NEARLY: model.ABOUT,
@@ -51,6 +54,7 @@ STATES = {
     SUPPORTED: model.NEWLY_SUPPORTED,
     MORE_EXACT: model.MORE_EXACT,
     FASTER: model.IMPROVED,
+    LESS_MEMORY: model.IMPROVED,
     RIGHT: model.PASS,  # and nothing to compare with
     FINE: model.PASS,
 }
@@ -76,17 +80,22 @@ class Clause:
 
 @dataclass(frozen=True, kw_only=True)
 class GridCell:
-    """One subject in one version: its outputs, and its time against the baseline's; each with a verdict for colour."""
+    """One subject in one version: its outputs, and its time against the baseline's; each with a verdict for colour. Its
+    memory, where that moved."""
 
     outputs: str
     verdict: str
     time: str = ""
     time_verdict: str = ""
+    memory: str = ""
+    memory_verdict: str = ""
 
 
 def outcome(side: CorrectnessSide) -> str:
     if side.status in STOPPED:
         return STOPPED[side.status]
+    if side.unloaded:
+        return UNLOADED
     if side.status in WHEN_TIMED.values():
         return side.status
     if side.status == protocol.OK and side.off_stream:
@@ -95,6 +104,12 @@ def outcome(side: CorrectnessSide) -> str:
         return UNREPEATABLE
     known = {protocol.OK: RIGHT, protocol.WRONG: WRONG, protocol.BUILD_FAILED: UNBUILT, protocol.UNSUPPORTED: REFUSED}
     return known.get(side.status, OPEN if side.status == protocol.UNDECIDABLE else ABSENT)
+
+
+def correctness_word(row: Comparison) -> str:
+    """'' where the verdict's own word says it: what only does not repeat is not wrong."""
+    found = {outcome(row.correctness.baseline), outcome(row.correctness.this)}
+    return UNREPEATABLE if UNREPEATABLE in found <= {UNREPEATABLE, RIGHT} else ""
 
 
 def outcome_text(side: CorrectnessSide) -> str:
@@ -142,7 +157,7 @@ class Told:
         self.right_rows = [row for row in rows if set(map(outcome, sides([row]).values())) == {RIGHT}]
         # What is well is said of outputs first, then of times.
         least = ORDER.index(NEARLY)
-        every = [*self._outputs(), *self._times()]
+        every = [*self._outputs(), *self._times(), *self._memory()]
         self.clauses = sorted(every, key=lambda each: min(ORDER.index(each.state), least))
         state = min((each.state for each in every), key=ORDER.index)
         times = [timed for row in rows for timed in row.timed]
@@ -156,7 +171,10 @@ class Told:
         if self.state != FINE:
             return said
         effect = max(timed.min_effect for row in self.rows for timed in row.timed)
-        return f"fine: {said}, and as fast" + (f" to within {percent(effect)}" if effect >= COARSE else "")
+        fast = "as fast" + (f" to within {percent(effect)}" if effect >= COARSE else "")
+        if any(row.memory.verdict != model.PASS for row in self.rows):
+            return f"fine: {said}, and {fast}"
+        return f"fine: {said}, {fast}, and in as much memory"
 
     @property
     def more(self) -> list[str]:
@@ -240,8 +258,8 @@ class Told:
         worst = WRONG if words & set(WRONGS) else UNREPEATABLE if UNREPEATABLE in words else DOES_NOT_RUN
         if first == REFUSED or not others:
             return worst, states, ""
-        if first == UNBUILT and set(others) == {RIGHT}:
-            return FIXED, f"builds {self.where(list(found)[1:])}", f": {states}"
+        if first in (UNBUILT, UNLOADED) and set(others) == {RIGHT}:
+            return FIXED, f"{'builds' if first == UNBUILT else 'loads'} {self.where(list(found)[1:])}", f": {states}"
         if set(others) == {RIGHT}:
             fixed = all(verdict == model.FIXED for verdict in verdicts.values())
             since = f"fixed {self.where(list(found)[1:2])}"
@@ -282,13 +300,29 @@ class Told:
         """34% slower since 2.5.0 [30%, 38%]; of several the one that moved farthest."""
         rows = [row for row, _, _ in moved]
         _, _, timed = max(moved, key=lambda each: abs(math.log(each[2].ratio or 1.0)))
-        names = [name for name in self.names if any(row.environment == name for row in rows)]
-        place = self.where(names)
-        if self.same_build and self._is_since(names, rows):
-            place = f"since {self.names[names[0]]}"
         up = "up to " if len({row.id for row in rows}) > 1 else ""
         graph = " (replayed as a CUDA graph)" if all(mode == model.HOT for _, mode, _ in moved) else ""
-        return f"{up}{moved_text(timed, state)} {place}{graph}{self.on(rows)}"
+        return f"{up}{moved_text(timed, state)} {self._place(rows)}{graph}{self.on(rows)}"
+
+    def _place(self, rows: Sequence[Comparison]) -> str:
+        """The versions in which these moved: since the first, or in each."""
+        names = [name for name in self.names if any(row.environment == name for row in rows)]
+        if self.same_build and self._is_since(names, rows):
+            return f"since {self.names[names[0]]}"
+        return self.where(names)
+
+    # -- memory, of right outputs alone
+
+    def _memory(self) -> list[Clause]:
+        found = []
+        for verdict, state in ((model.REGRESSED, MORE_MEMORY), (model.IMPROVED, LESS_MEMORY)):
+            rows = [row for row in self.right_rows if row.memory.verdict == verdict]
+            if rows:
+                most = max((row.memory for row in rows), key=lambda each: abs(math.log(each.ratio or 1.0)))
+                up = "up to " if len(rows) > 1 else ""
+                text = f"uses {up}{memory_text(most)} {self._place(rows)}{self.on(rows)} ({memory_change(most)})"
+                found.append(Clause(state=state, text=text, rows=tuple(rows)))
+        return found
 
     def _is_since(self, names: Sequence[str], rows: Sequence[Comparison]) -> bool:
         """Whether it is so of every workload in each of these versions, they are the last, and versions ascend."""
@@ -322,7 +356,25 @@ class Told:
             medians = {row.latency.baseline.median_us for row in rows} - {None}
             one = next(iter(medians)) if len(self.workloads) == 1 and medians else None
             return GridCell(outputs=text, verdict=verdict, time=time_text(one) if one else "")
-        return GridCell(outputs=text, verdict=verdict, **_time_cell(right))
+        return GridCell(outputs=text, verdict=verdict, **_time_cell(right), **_memory_cell(right))
+
+
+def _memory_cell(rows: Sequence[Comparison]) -> dict[str, str]:
+    """Where it moved, of all rows the one that moved farthest."""
+    moved = [row.memory for row in rows if row.memory.verdict in (model.REGRESSED, model.IMPROVED)]
+    if not moved:
+        return {}
+    worst = min(moved, key=lambda each: (model.VERDICTS.index(each.verdict), -abs(math.log(each.ratio or 1.0))))
+    return {"memory": memory_text(worst), "memory_verdict": worst.verdict}
+
+
+def memory_text(memory: Memory) -> str:
+    """2.10x the memory; of peaks that are too small to divide by, the difference."""
+    peaks = [each.peak_bytes or 0.0 for each in (memory.baseline, memory.this)]
+    if min(peaks) < FLOOR_BYTES:
+        word = "more" if peaks[1] > peaks[0] else "less"
+        return f"{bytes_text(abs(peaks[1] - peaks[0]))} {word} memory"
+    return f"{memory.ratio or 1.0:.2f}{TIMES} the memory"
 
 
 def _time_cell(rows: Sequence[Comparison]) -> dict[str, str]:

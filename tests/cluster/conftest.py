@@ -46,7 +46,7 @@ AuthInfo=socket={folder}/munge.socket
 CredType=cred/munge
 SlurmdPidFile={folder}/%n.pid
 SlurmdSpoolDir={folder}/spool-%n
-NodeName=n[1-4] NodeHostname={host} NodeAddr=127.0.0.1 Port=[17101-17104] CPUs=4 Gres=gpu:h200:1
+NodeName=n[1-4] NodeHostname={host} NodeAddr=127.0.0.1 Port=[17101-17104] CPUs=4 RealMemory=64000 Gres=gpu:h200:1
 """
 
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.cluster.campaign.checks import _blocks, _launches, _left, _records, undisturbed
-from tests.cluster.campaign.faults import WEIGHTS, draw_fault
+from tests.cluster.campaign.faults import ADDED, WEIGHTS, draw_fault
 from tests.cluster.campaign.nodes import Nodes, fill, free
 from tests.cluster.campaign.rounds import Round
 from tests.cluster.campaign.subjects import KERNELS, SCRIPTED, Subject, build_library
@@ -26,7 +26,8 @@ SEED = 1
 def test_a_fault_is_drawn_alike_whatever_else_is_drawn() -> None:
     alone = draw_fault(SEED, 7)
     assert [draw_fault(SEED, number) for number in range(8)][7] == alone
-    assert {draw_fault(SEED, number).kind for number in range(2000)} == set(WEIGHTS)
+    for kinds in (WEIGHTS, ADDED):
+        assert {draw_fault(SEED, number, kinds).kind for number in range(2000)} == set(kinds)
 
 
 def test_faults_of_a_cluster_lose_nothing_and_make_nothing_up() -> None:

@@ -27,7 +27,7 @@ Cause = Literal[
     "uninitialised_shared", "uninitialised_global", "uninitialised_host", "race", "out_of_bounds", "wrong_stream",
     "predecessor_sensitivity", "masked_by_inputs", "range_overflow", "not_repeatable", "tolerance_too_tight",
     "tolerance_too_loose", "unsupported_combination", "environment_confounder", "latency_operator",
-    "latency_launch_overhead", "latency_clock_or_load", "latency_thread_count", "nothing_moved",
+    "latency_launch_overhead", "latency_clock_or_load", "latency_thread_count", "memory_use", "nothing_moved",
 ]  # fmt: skip
 CAUSES: tuple[str, ...] = get_args(Cause)
 NOTHING_MOVED: Cause = "nothing_moved"
@@ -62,6 +62,9 @@ class FaultCase(Model):
     unsteady: bool = Field(default=False, description="another run gives other bits, in some environment")
     slower: float | None = Field(
         default=None, gt=1, description="the kernel's time in the last environment, over that in the first, at least"
+    )
+    memory: float | None = Field(
+        default=None, gt=1, description="its peak memory in the last environment, over that in the first, at least"
     )
     environments: list[Variant] = Field(min_length=2, description="the first is the baseline")
     kernel: Kernel

@@ -20,22 +20,33 @@ ORDER = (
 
 @dataclass(frozen=True, kw_only=True)
 class Observed:
-    """By environment, the baseline first: the worst validation's status, its message, and the kernel's median time."""
+    """By environment, the baseline first: the worst validation's status, its message, and the kernel's median time and
+    peak memory."""
 
     environments: tuple[str, ...]
     statuses: tuple[str, ...]
     messages: tuple[str, ...]
     unsteady: bool
     medians_us: tuple[float | None, ...]
+    peaks_bytes: tuple[float | None, ...]
 
     @property
     def ratio(self) -> float | None:
         """The kernel's time in the last environment over that in the first."""
-        first, last = self.medians_us[0], self.medians_us[-1]
-        return last / first if first and last else None
+        return _last_over_first(self.medians_us)
+
+    @property
+    def memory(self) -> float | None:
+        """The same of its peak memory."""
+        return _last_over_first(self.peaks_bytes)
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self) | {"ratio": self.ratio}
+        return asdict(self) | {"ratio": self.ratio, "memory": self.memory}
+
+
+def _last_over_first(values: Sequence[float | None]) -> float | None:
+    first, last = values[0], values[-1]
+    return last / first if first and last else None
 
 
 def observed(run: Run) -> Observed:
@@ -53,6 +64,7 @@ def observed(run: Run) -> Observed:
         messages=tuple(v.message if v else "" for v in worst.values()),
         unsteady=any(target.repeats_differ for target in kernels),
         medians_us=tuple(_median_us(launches, name) for name in environments),
+        peaks_bytes=tuple(_peak_bytes(launches, name) for name in environments),
     )
 
 
@@ -67,6 +79,18 @@ def _median_us(launches: Sequence[LaunchRecord], environment: str) -> float | No
     return statistics.median(medians) if any(medians) else None
 
 
+def _peak_bytes(launches: Sequence[LaunchRecord], environment: str) -> float | None:
+    """The median over launches of their largest peaks."""
+    peaks = [
+        max(timing.memory.peak_bytes for timing in launch.timings
+            if timing.target == protocol.KERNEL and timing.memory is not None)
+        for launch in launches
+        if launch.environment == environment
+        and any(timing.target == protocol.KERNEL and timing.memory is not None for timing in launch.timings)
+    ]  # fmt: skip
+    return statistics.median(peaks) if peaks else None
+
+
 def not_shown(case: FaultCase, seen: Observed) -> list[str]:
     """What the case should have shown and did not."""
     missing = []
@@ -78,4 +102,7 @@ def not_shown(case: FaultCase, seen: Observed) -> list[str]:
     if case.slower and (seen.ratio is None or seen.ratio < case.slower):
         ratio = "no times" if seen.ratio is None else f"{seen.ratio:.2f} times"
         missing.append(f"{ratio}, not {case.slower:g} times slower")
+    if case.memory and (seen.memory is None or seen.memory < case.memory):
+        ratio = "no memory measured" if seen.memory is None else f"{seen.memory:.2f} times"
+        missing.append(f"{ratio}, not {case.memory:g} times the memory")
     return missing

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
 import json
@@ -31,7 +32,8 @@ from harness.cli import matrix as matrix_verb
 from harness.cli.main import main
 from harness.config import indexes
 from harness.config.interpreters import Interpreter
-from harness.config.pins import load_pins, normalise
+from harness.config.listing import Listed
+from harness.config.pins import load_pins
 from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError
 from harness.interrupts import keep_interrupts
@@ -42,8 +44,8 @@ from harness.schema.run_records import GpuFacts
 from harness.schema.storage import KINDS, Run, load_record
 from harness.search.bisect import environments
 from harness.search.bisect import run as running
-from harness.search.bisect.releases import Listed
 from harness.worker import protocol
+from harness.worker.wheels import normalise
 from harness.workflow import matrix as workflow
 
 ROOT = Path(__file__).parents[2]
@@ -87,7 +89,8 @@ OWN = frozenset({
 def make_project(folder: Path, versions: Sequence[str] = VERSIONS) -> Path:
     (folder / "csrc").mkdir(parents=True)
     (folder / "csrc" / "scripted.cpp").write_text("// answered by interpreter.py\n")
-    (folder / "matrix.yaml").write_text(MATRIX)
+    ends = zip(VERSIONS, (versions[0], versions[-1]), strict=True)
+    (folder / "matrix.yaml").write_text(functools.reduce(lambda text, end: text.replace(*end), ends, MATRIX))
     pins = folder / "docker" / "pins"
     pins.mkdir(parents=True)
     for version in versions:
@@ -108,13 +111,19 @@ def _arrays(environment: str) -> bytes:
     return buffer.getvalue()
 
 
+def commit_of(version: str) -> str:
+    """The commit of PyTorch that a scripted version says it is built from."""
+    return hashlib.sha1(version.encode()).hexdigest()
+
+
 def _observation(environment: PlannedEnvironment, pins: Path) -> dict[str, Any]:
     wheels = {
         normalise(name): {"version": version, "record_sha256": hashlib.sha256(name.encode()).hexdigest()}
         for name, version in load_pins(pins).items()
     }
     return {
-        "python": "3.11.2", "torch": environment.spec.torch + "+cu121", "torch_cuda": "12.1", "torch_git": "0",
+        "python": "3.11.2", "torch": environment.spec.torch + "+cu121", "torch_cuda": "12.1",
+        "torch_git": commit_of(environment.spec.torch),
         "cxx11_abi": False, "numpy": "1.26.4", "cudnn": None, "wheels": wheels, "machine": "x86_64",
         "cpu_model": "scripted", "cpu_flags_sha256": "0", "cpu_capability": "AVX2", "threads": 1,
         "kernel_release": "6", "libc": "glibc", "gpus": [], "settings": {},
@@ -178,18 +187,20 @@ def _gpus() -> list[GpuFacts]:
     return [GpuFacts.model_validate_json(path.read_text())] if path.exists() else []
 
 
+NIGHTLIES = tuple(f"2.9.0.dev202507{day:02}" for day in (1, 2, 5, 6, 9, 12))
 RELEASES = ("2.1.0", "2.1.1", "2.1.2", "2.2.0", "2.2.1", "2.2.2", "2.3.0", "2.3.1", "2.4.0", "2.4.1", "2.5.0")
 
 
 def listing(index: str) -> list[Listed]:
-    """What the index has: the releases, one for another Python alone, one that was yanked, and a pre-release."""
+    """What the index has: the releases, the nightlies of some days, one for another Python alone, one that was yanked,
+    and a candidate."""
 
     def wheel(version: str, python: str = "cp311", yanked: bool = False) -> Listed:
         name = f"torch-{version}+cu121-{python}-{python}-linux_x86_64.whl"
         return Listed(filename=name, yanked=yanked, requires_python=">=3.8")
 
     odd = [wheel("2.3.2", "cp312"), wheel("2.2.9", yanked=True), wheel("2.4.0rc1")]
-    return [*map(wheel, RELEASES), *odd]
+    return [*map(wheel, (*RELEASES, *NIGHTLIES)), *odd]
 
 
 # Events after which the file system, or a child, is another: what a kill can land between.

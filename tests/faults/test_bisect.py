@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,15 @@ import pytest
 from harness.cli.main import main
 from harness.schema.bisection_records import BisectionRecord, VersionRecord
 from harness.schema.storage import load_record
-from tests.faults.scripted import BROKEN, RELEASES, STORY, Scripted, check_search_survives_kills
+from tests.faults.scripted import (
+    BROKEN,
+    NIGHTLIES,
+    RELEASES,
+    STORY,
+    Scripted,
+    check_search_survives_kills,
+    commit_of,
+)
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 OPTIONS = ("--good=2.1.0", "--bad=2.5.0", "--workload=first")
@@ -21,12 +30,14 @@ ENDS = ["torch2.1.0", "torch2.5.0"]  # what is left, since matrix.yaml names the
 OWN = {"run", "duration_s", "started_utc", "environment_key"}
 
 
-def project(folder: Path, *changes: tuple[str, dict[str, float]]) -> Scripted:
+def project(
+    folder: Path, *changes: tuple[str, dict[str, float]], versions: Sequence[str] = RELEASES
+) -> Scripted:
     """A project whose versions behave as told from the named version on."""
-    scripted = Scripted(folder, RELEASES)
+    scripted = Scripted(folder, versions)
     told: dict[str, dict[str, float]] = {}
     current: dict[str, float] = {"passes": 1.0, "times": 1.0}
-    for version in RELEASES:
+    for version in versions:
         current = current | dict(changes).get(version, {})
         told[version] = current
     (scripted.root / STORY).write_text(json.dumps(told))
@@ -80,6 +91,19 @@ def test_one_step_is_found_within_the_bound_and_only_the_ends_are_left(tmp_path:
     _, printed = bisect(scripted)
     assert "going on" in printed and "made and proven" not in printed
     assert scripted.kept == before and made(scripted) == ENDS
+
+
+def test_a_bisection_by_date_tells_the_commits_between_the_two_wheels(tmp_path: Path) -> None:
+    first, last = NIGHTLIES[0], NIGHTLIES[-1]
+    scripted = project(tmp_path, (NIGHTLIES[3], {"passes": 0.0}), versions=NIGHTLIES)
+    record, printed = bisect(scripted, f"--good={first}", f"--bad={last}", "--workload=first", "--trials=10")
+    assert steps(record) == [(NIGHTLIES[2], NIGHTLIES[3])]
+    assert [release.version for release in record.question.releases] == list(NIGHTLIES)
+    commits = f"https://github.com/pytorch/pytorch/compare/{commit_of(NIGHTLIES[2])}...{commit_of(NIGHTLIES[3])}"
+    assert commits in printed and "6 nightlies; where one step explains it" in printed
+    [folder] = folders(scripted)
+    assert main(["report", str(folder)]) == 0
+    assert f'href="{commits}"' in (folder / "index.html").read_text() and commits in (folder / "summary.md").read_text()
 
 
 def test_environments_are_kept_where_that_is_asked_for(tmp_path: Path) -> None:

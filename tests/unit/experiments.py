@@ -11,6 +11,8 @@ from harness.schema.experiment_records import (
     CheckerFinding,
     CheckerResult,
     CheckersRecord,
+    ComponentResult,
+    ComponentsRecord,
     Condition,
     ConditionResult,
     ConditionsRecord,
@@ -19,6 +21,7 @@ from harness.schema.experiment_records import (
     ProfileRecord,
     SwapRecord,
     SwapResult,
+    TargetSeen,
 )
 from harness.schema.storage import Run, save_record
 from tests.unit.spec import BASE, NEXT
@@ -155,6 +158,41 @@ def swap(
     ]  # fmt: skip
     record = SwapRecord(status="ok", kernel=KERNEL, workload=SEED, device=device, results=results, **WHEN)
     save_record(run.swap_path(KERNEL, device, SEED), record)
+
+
+EXCHANGED = ((BASE, BASE), (NEXT, BASE), (BASE, NEXT), (NEXT, NEXT))  # PyTorch of, package of
+
+
+def exchanged(
+    run: Run, packages: Mapping[str, str], times_us: Mapping[str, Sequence[float | None]] = MappingProxyType({}),
+    spread: float = 0.01,
+) -> None:  # fmt: skip
+    """By package, outputs with the baseline's in both environments, then with the other's in both. A is right, X a
+    process that died, - a pair that does not load. `times_us`: likewise, the medians of launches."""
+    results = []
+    for package, letters in packages.items():
+        for (torch, package_of), letter in zip(EXCHANGED, letters, strict=True):
+            own = torch == package_of
+            version = "1.0" if package_of == BASE else "2.0"
+            of = {"torch_of": torch, "package_of": package_of}
+            place = of if own else {**of, "package": package, "version": version}
+            if letter == "-":
+                results.append(ComponentResult(**place, status="broken", message="libdemo.so.1 is not there"))
+                continue
+            time_us = times_us[package][EXCHANGED.index((torch, package_of))] if package in times_us else None
+            seen = TargetSeen(
+                target="kernel", status="ok" if letter == "A" else "crashed" if letter == "X" else "wrong",
+                message="the process died" if letter == "X" else "", runs=0 if letter == "X" else TRIALS,
+                passed=TRIALS if letter == "A" else 0, output_sha256=[sha(trial, letter) for trial in range(TRIALS)],
+                times_us=[time_us * (1 + spread * each) for each in range(5)] if time_us else [],
+            )  # fmt: skip
+            if not own or not any(r.torch_of == r.package_of == torch for r in results):
+                results.append(ComponentResult(**place, environment=f"{torch}-x", status="ok", targets=[seen]))
+    record = ComponentsRecord(
+        status="ok", environment=NEXT, kernel=KERNEL, workload=SEED, device="cpu", baseline=BASE, run="r",
+        timed=bool(times_us), results=results, **WHEN,
+    )  # fmt: skip
+    save_record(run.experiment_path(NEXT, KERNEL, "cpu", SEED, "component"), record)
 
 
 def checkers(

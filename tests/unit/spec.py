@@ -90,10 +90,13 @@ class Spec:
     enqueue_us: dict[str, float] = field(default_factory=dict)  # by environment
     settings: dict[str, dict[str, str]] = field(default_factory=dict)  # by environment
     variables: dict[str, dict[str, str]] = field(default_factory=dict)  # by environment
+    packages: dict[str, dict[str, str]] = field(default_factory=dict)  # its own, by environment
     busy_processors: dict[str, float] = field(default_factory=dict)  # by environment, of the kernel's calls
     switches_per_ms: dict[str, float] = field(default_factory=dict)  # by environment, of the kernel's calls, or target
     threads_started: dict[str, float] = field(default_factory=dict)  # likewise
     idle_processors: dict[str, float] = field(default_factory=dict)  # by environment
+    peak_bytes: int | None = None  # of every target's calls; None: as in records from before it was measured
+    peaks_bytes: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)  # and kept, where others
     rounding_cost: float = 4.9e-4
     hostile: str = ""  # put into every free text
     seed: int = 0

@@ -25,6 +25,7 @@ from harness.schema.records import (
     GpuWatch,
     LaunchRecord,
     Load,
+    Memory,
     Outcome,
     RecipeResult,
     TargetResult,
@@ -56,6 +57,9 @@ def observation(spec: Spec, environment: str) -> Observation:
         wheels={
             name: Wheel(version=local if name == "torch" else "1.0", record_sha256=sha(name, version))
             for name in ("torch", "numpy", "ninja", "sympy")
+        } | {
+            name: Wheel(version=own, record_sha256=sha(name, own))
+            for name, own in spec.packages.get(environment, {}).items()
         },
         machine="x86_64", cpu_model="Example CPU" + spec.hostile, cpu_flags_sha256=sha("flags"),
         cpu_capability="AVX512", threads=2, kernel_release="6.1.0", libc="glibc 2.36",
@@ -76,7 +80,8 @@ def environment_record(spec: Spec, environment: str) -> EnvironmentRecord:
         replica=int(environment.rpartition("-r")[2]) if "-r" in environment else 0,
         index="https://download.pytorch.org/whl/cu121", executor=spec.executors.get(environment, "venv"),
         key=sha(environment), pins={"torch": version, "numpy": "1.26.4"}, pins_sha256=sha("pins", version),
-        variables=spec.variables.get(environment, {}), prepared_s=61.0, reused=False,
+        packages=spec.packages.get(environment, {}), variables=spec.variables.get(environment, {}),
+        prepared_s=61.0, reused=False,
         observed=observation(spec, environment) if outcome.status == "ok" else None,
     )  # fmt: skip
 
@@ -239,6 +244,7 @@ def launch_record(
                     busy_processors=_busy(spec, environment, target),
                     switches_per_ms=spec.switches_per_ms.get(environment if target == "kernel" else target, 0.2),
                     threads_started=spec.threads_started.get(environment if target == "kernel" else target, 0.1),
+                    memory=_memory(spec, environment, target, index) if case.status == "ok" else None,
                     **(_gpu_fields(spec, case, environment, index, usual * luck, generator) if cuda else {}),
                 )
             )  # fmt: skip
@@ -249,6 +255,7 @@ def launch_record(
         device=spec.device,
         key=sha(environment, kernel, index),
         index=index,
+        workloads=list(spec.workloads),
         position=position,
         started_utc=(START + timedelta(seconds=5 * position)).isoformat(),
         duration_s=4.2,
@@ -262,6 +269,12 @@ def launch_record(
         sampling_s=2.9 if cuda else None,
         timings=timings,
     )  # fmt: skip
+
+
+def _memory(spec: Spec, environment: str, target: str, index: int) -> Memory | None:
+    """A page more or less in every launch, as real ones have."""
+    peak, kept = spec.peaks_bytes.get((environment, target), (spec.peak_bytes, 0))
+    return None if peak is None else Memory(peak_bytes=peak + 4096 * (index % 3), kept_bytes=kept)
 
 
 def _busy(spec: Spec, environment: str, target: str) -> float | None:

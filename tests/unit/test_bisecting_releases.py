@@ -10,8 +10,10 @@ import pytest
 from packaging import tags
 
 from harness.config.environments import PYPI, Environment
+from harness.config.listing import Listed, fetch_listing, parse_listing
+from harness.config.wheel_files import supported_tags
 from harness.errors import InfrastructureError, InputError
-from harness.search.bisect.releases import Listed, fetch_listing, parse_listing, releases_between, supported_tags
+from harness.search.bisect.releases import releases_between
 
 SPEC = Environment(torch="2.1.0", cuda="12.1", python="3.11")
 OWN = SPEC.wheel_index
@@ -38,6 +40,16 @@ OTHERS = [
     for name in ("torch-2.2.0.tar.gz", "torchvision-2.2.0-cp311-cp311-linux_x86_64.whl",
                  "torch-x-cp311-cp311-linux_x86_64.whl", "")
 ]  # fmt: skip
+
+
+def test_the_releases_of_another_package() -> None:
+    names = [f"nvidia_cudnn_cu12-{version}-py3-none-manylinux1_x86_64.whl" for version in ("9.1.0.70", "8.9.2.26")]
+    files = [Listed(filename=name, yanked=False, requires_python="") for name in names]
+    supported = frozenset([tags.Tag("py3", "none", "manylinux1_x86_64")])
+    asked = files, "8.9.2.26", "9.1.0.70", SPEC, PYPI, supported
+    assert [each.version for each in releases_between(*asked, "nvidia-cudnn-cu12")] == ["8.9.2.26", "9.1.0.70"]
+    with pytest.raises(InputError, match=r"not a release on https://pypi.org/simple"):
+        releases_between(*asked, "numpy")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,15 @@ from harness.config.plan import Facts
 from harness.config.planner import plan_run
 from harness.errors import InputError
 from harness.search.bisect.environments import named_environments
-from harness.search.bisect.subject import Subject, cell_names, derived_matrix, environment_of, selection_of
+from harness.search.bisect.subject import (
+    Subject,
+    cell_names,
+    derived_matrix,
+    environment_at,
+    environment_of,
+    selection_of,
+    version_in,
+)
 
 FACTS = Facts(executor="venv", executor_reason="test", threads=2)
 SUBJECT = Subject(good="2.1.0", bad="2.5.0", what="correctness")
@@ -121,3 +129,15 @@ def test_environments_that_the_matrix_names_are_known_by_all_their_ids(shipped: 
     assert named_environments(shipped) == {
         f"torch{version}-{index}-py311" for version in ("2.1.0", "2.5.0") for index in ("cu121", "pypi")
     }
+
+
+def test_of_a_package_pytorch_is_held(shipped: Matrix) -> None:
+    subject = replace(SUBJECT, good="1.0", bad="3.0", component="demo", held="2.5.0")
+    matrix = derived_matrix(shipped, subject, ["1.0", "2.0"], 0, 20)
+    good, other = matrix.environments
+    assert good.torch == other.torch == "2.5.0" and good.packages == ["demo==1.0"] and other.packages == ["demo==2.0"]
+    assert matrix.is_baseline(good) and [version_in(each, subject) for each in (good, other)] == ["1.0", "2.0"]
+    named = shipped.model_copy(update={"environments": [*shipped.environments, other]})
+    assert environment_at(named, subject, "2.0") in named.environments
+    with pytest.raises(InputError, match=r"--torch 9.9.9: not in matrix.yaml"):
+        derived_matrix(shipped, replace(subject, held="9.9.9"), ["1.0", "2.0"], 0, 20)

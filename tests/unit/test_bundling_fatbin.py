@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.isolate.bundle.fatbin import DeviceCode, blank, containers, foreign, needed, sections
+from harness.isolate.bundle.fatbin import DeviceCode, blank, containers, foreign, needed
 from harness.isolate.bundle.slim import blank_libraries
+from harness.worker.elf import sections
 from tests.unit.fatbins import CUBIN, INTERMEDIATE, PTX, Code, container, shared_object
 
 needs_compiler = [

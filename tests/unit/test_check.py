@@ -324,7 +324,7 @@ def test_an_import_is_refused_only_where_no_environment_can_have_it(tmp_path: Pa
 
 
 def test_an_environment_without_the_packages_of_now_is_another(tmp_path: Path) -> None:
-    there = tmp_path / "cache" / "environments" / "torch2.5.0-cu121-py311-0123"
+    there = tmp_path / "cache" / "environments" / "torch2.5.0-cu121-py311-0123456789ab"
     (there / "venv" / "lib" / "python3.11" / "site-packages" / "cv2").mkdir(parents=True)
     yaml = """\
 environments: [{torch: "2.5.0", cuda: "12.1", python: "3.11"}]

@@ -13,20 +13,22 @@ from harness.cluster import local, slurm
 from harness.cluster.engine import State
 from harness.cluster.shards import Shard, plan_shards
 from harness.config.matrix import load_matrix
-from harness.errors import InfrastructureError
+from harness.errors import InfrastructureError, InputError
+from harness.preflight import memory
 from tests.unit.sharded import GPU, lay_out, planned
 
 
 @dataclass
 class Squeue:
-    """`lines`: what squeue lists; `said`: what was asked of Slurm."""
+    """`lines`: what squeue lists; `memory`: what sinfo does; `said`: what was asked of Slurm."""
 
     lines: str = ""
+    memory: str = "1\n"
     said: list[tuple[str, ...]] = field(default_factory=list)
 
     def answer(self, *words: str) -> str:
         self.said.append(words)
-        return self.lines
+        return self.memory if words[0] == "sinfo" else self.lines
 
 
 @pytest.fixture
@@ -72,8 +74,8 @@ def test_without_slurm_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_options_of_sbatch_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm.shutil, "which", lambda name: name)
-    assert slurm.Slurm({"partition": "p", "cpus-per-task": "2"}).options == {
-        "partition": "p", "cpus_per_task": "2",
+    assert slurm.Slurm({"partition": "p", "cpus_per_task": "2"}).options == {
+        "partition": "p", "cpus-per-task": "2",
     }  # fmt: skip
 
 
@@ -90,11 +92,101 @@ def test_a_controller_that_starts_again_is_waited_for(monkeypatch: pytest.Monkey
         slurm.Slurm({}).states(["8"])
 
 
-def test_what_a_user_excludes_stays_excluded(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slurm.shutil, "which", lambda name: name)
+def test_what_a_user_excludes_stays_excluded(root: Path, squeue: Squeue) -> None:
     [shard] = planned(root, "two")
     assert slurm.Slurm({"exclude": "n9"})._asked(shard, {"n2", "n1"})["exclude"] == "n9,n1,n2"
     assert "exclude" not in slurm.Slurm({})._asked(shard, ())
+
+
+def test_a_shard_asks_for_the_memory_that_it_is_expected_to_need(root: Path, squeue: Squeue) -> None:
+    [shard] = planned(root, "two")
+    assert shard.memory_mib is not None and shard.memory_mib > 8 << 10
+    assert "mem" not in slurm.Slurm({})._asked(shard, ()), "Slurm does not know what its nodes have"
+    squeue.memory = "512000\n64000\n"
+    engine = slurm.Slurm({"partition": "p"})
+    assert engine._asked(shard, ())["mem"] == f"{shard.memory_mib}M" and squeue.said[-1][-1] == "--partition=p"
+    squeue.memory = "9000\n"
+    assert slurm.Slurm({})._asked(replace(shard, memory_mib=20_000), ())["mem"] == "9000M", "there is no larger node"
+    for own in ({"mem": "1G"}, {"mem-per-cpu": "1G"}, {"mem": False}):
+        asked = slurm.Slurm(own)._asked(shard, ())
+        assert {name: value for name, value in asked.items() if name.startswith("mem") and value} == {
+            name: value for name, value in own.items() if value
+        }
+
+
+def test_memory_is_expected_by_the_largest_workload_and_the_outputs_of_all_environments(root: Path) -> None:
+    matrix, _ = load_matrix(root / "matrix.yaml")
+    wide = matrix.workloads[0].model_copy(
+        update={"name": "wide", "shape": matrix.workloads[0].shape.model_copy(update={"batch": 64, "seq_len": 8192})}
+    )
+    both = matrix.model_copy(update={"workloads": [*matrix.workloads, wide]})
+    more = both.model_copy(update={"environments": matrix.environments * 3})
+    kernel, of = matrix.kernels[0], memory.expected_mib
+    small = of(matrix, kernel, "cpu", ())
+    assert small == of(both, kernel, "cpu", ["w"])
+    assert of(both, kernel, "cpu", ["wide-fp32"]) == of(both, kernel, "cpu", ())
+    assert of(more, kernel, "cpu", ()) - of(both, kernel, "cpu", ()) == 2 * memory.OUTPUTS_MIB
+    tensor = 64 * 8192 * 64 * 4 >> 20
+    assert of(both, kernel, "cuda", ()) >= memory.BESIDE_MIB["cuda"] + 4 * tensor
+
+
+def test_an_option_of_sbatch_that_is_false_is_not_passed_on(root: Path, squeue: Squeue) -> None:
+    [shard] = planned(root, "two")
+    assert slurm.Slurm({})._asked(shard, ())["exclusive"] is True
+    assert "exclusive" not in slurm.Slurm({"exclusive": False})._asked(shard, ())
+    with pytest.raises(InputError, match="option array of sbatch: a shard has its own"):
+        slurm.Slurm({"array": "0-3"})
+
+
+@pytest.mark.parametrize(
+    ("limit", "minutes"),
+    [(60, 60), ("90", 90), ("1:30", 1.5), ("2:00:30", 120.5), ("1-12", 36 * 60), ("1-0:30", 24 * 60 + 30), ("", None),
+     ("UNLIMITED", None)],
+)  # fmt: skip
+def test_limits_of_time_are_read_as_slurm_reads_them(limit: str | int, minutes: float | None) -> None:
+    assert slurm.minutes_of(limit) == minutes
+
+
+# Says which GPU it has; then waits until as many others have begun, 5 s at most.
+TOGETHER = """\
+echo "$CUDA_VISIBLE_DEVICES" >"{0}/$$"
+for _ in $(seq 50); do
+    [ $(ls "{0}" | wc -l) -ge {1} ] && echo together && exit
+    sleep 0.1
+done
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("visible", "used"),
+    [(None, {"GPU-1", "GPU-2"}), ("1", {"GPU-2"}), ("GPU-1", {"GPU-1"}), ("1,0", {"GPU-1", "GPU-2"})],
+)
+def test_all_gpus_of_a_host_are_used_at_once_and_the_cpu_by_itself(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visible: str | None, used: set[str]
+) -> None:
+    monkeypatch.setattr(local, "gpus", lambda: [GPU, GPU.model_copy(update={"uuid": "GPU-2"})])
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    (tmp_path / "begun").mkdir()
+    monkeypatch.setattr(Shard, "command", ["sh", "-c", TOGETHER.format(tmp_path / "begun", len(used))])
+    matrix, _ = load_matrix(root / "matrix.yaml")
+    [shard] = plan_shards(matrix, root, root, ["one"], ("cuda",), [], ["h200"])
+    shards = [replace(shard, folder=root / f"shard-{number}") for number in range(2)]
+    [alone] = planned(root, "two")
+    for each in (*shards, alone):
+        each.folder.mkdir(parents=True)
+    engine = local.Local()
+    jobs = [engine.submit(each, ()) for each in (*shards, alone)]
+    while any(state.status != "ended" for state in engine.states(jobs).values()):
+        running = [job for job, state in engine.states(jobs).items() if state.status == "running"]
+        assert jobs[2] not in running or len(running) == 1, "beside the CPU's shard there is none"
+        time.sleep(0.01)
+    assert [(each.folder / "job.log").read_text() for each in shards] == ["together\n"] * 2
+    seen = [path.read_text().strip() for path in (tmp_path / "begun").iterdir()]
+    assert {name for name in seen if name.startswith("GPU-")} >= used
+    assert len(seen) == 3 and {engine.states([job])[job].node for job in jobs[:2]} == used
 
 
 @pytest.mark.process

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from harness import errors
 from harness.cli.main import main
 from harness.schema.records import LaunchRecord, Outcome
 from harness.schema.storage import Run, load_record, save_record
@@ -159,3 +160,21 @@ def test_what_a_candidate_says_cannot_command_the_terminal(tmp_path: Path, capsy
     case = Case(status="unsupported", message="[red]\x1b[2Jgone")
     assert judge(tmp_path, Spec(times_us=FAST, cases={(NEXT, "kernel", "*"): case})) == 40
     assert "\x1b" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("peak_mib", "options", "code"),
+    [
+        (8, [], 0),  # nobody asked
+        (8, ["--memory-at-most", "1.5"], errors.MEMORY_REGRESSED),
+        (5, ["--memory-at-most", "1.5"], 0),
+        (None, ["--memory-at-most", "1.5"], errors.UNDECIDED),  # not measured
+    ],
+)
+def test_memory_is_judged_where_a_share_is_given(
+    peak_mib: int | None, options: list[str], code: int, tmp_path: Path
+) -> None:
+    """References need 4 MiB."""
+    used = {(name, "kernel"): (peak_mib << 20, 0) for name in (BASE, NEXT)} if peak_mib else {}
+    made = Spec(**FP16, peak_bytes=4 << 20 if peak_mib else None, peaks_bytes=used)  # type: ignore[arg-type]
+    assert judge(tmp_path, made, *options) == code

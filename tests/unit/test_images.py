@@ -147,7 +147,7 @@ def test_the_context_is_the_recipe_the_pins_and_uv_and_nothing_of_the_project(
             names = {member.name: member.mode & 0o111 for member in tar}
             held = tar.extractfile("certificates.pem")
             assert held is not None and held.read() == (b"of the site" if given else b"")
-        assert set(names) == {"Dockerfile", "install.sh", "uv", "certificates.pem", "pins.txt"}
+        assert set(names) == {"Dockerfile", "install.sh", "uv", "certificates.pem", "pins.txt", "wheels/none"}
         assert names["install.sh"] and names["uv"] and not names["pins.txt"]
 
 

@@ -208,10 +208,10 @@ OF_MATRIX: list[tuple[set[Where], dict[str, Any]]] = [
         # What is installed, pin files say; that they say what is asked for is checked.
         "packages": ["numpy==2.0.0", "ninja==1.11.1.1", "setuptools==69.5.1"],
         "kernels.0.search": {"BLOCK_M": [32, 64]}, "kernels.0.workloads": ["first"],
-        "thresholds.min_effect_cpu": 0.75, "thresholds.min_effect_cuda": 0.75,
+        "thresholds.min_effect_cpu": 0.75, "thresholds.min_effect_cuda": 0.75, "thresholds.memory": 0.75,
         "thresholds.false_discovery_rate": 0.75, "thresholds.confidence": 0.75,
         "limits.build_s": 77, "limits.validation_s": 77, "limits.launch_s": 77, "limits.memory_gib": 77,
-        "limits.processes": 77,
+        "limits.processes": 77, "slurm": {"partition": "gpu"},
     }),
     ({RUN}, {
         "kernels.0.sources.cpu": ["csrc/other.cpp"], "kernels.0.sources.cuda": ["csrc/other.cu"],  # files: a fact
@@ -221,6 +221,8 @@ OF_MATRIX: list[tuple[set[Where], dict[str, Any]]] = [
     (environment("planned", **SECOND), {
         "environments.1.torch": "2.5.1", "environments.1.cuda": "12.4", "environments.1.python": "3.12",
         "environments.1.index": "https://example.org/whl", "environments.1.replica": 1,
+        "environments.1.wheel": "torch-2.5.0+git1-cp311-cp311-linux_x86_64.whl",
+        "environments.1.packages": ["demo==2.0"],
     }),
     (environment(**SECOND), {"environments.1.variables": {"OMP_WAIT_POLICY": "active"}}),
     (built("binding", **SECOND, **COMPILED), {"environments.1.flags.cxx": ["-O1"]}),
@@ -268,7 +270,8 @@ OF_MATRIX: list[tuple[set[Where], dict[str, Any]]] = [
     (RUNS | places(["store"]), {"cpu_threads": 2}),
 ]  # fmt: skip
 CHANGES = [(path, value, expected) for expected, changes in OF_MATRIX for path, value in changes.items()]
-NOT_OF_MATRIX = {"schema_version", "kernels.folder"}  # which files a folder holds is a fact
+# Which files a folder holds is a fact; what is built already has a test of its own, below.
+NOT_OF_MATRIX = {"schema_version", "kernels.folder", "kernels.library", "kernels.wheel", "kernels.entry"}
 NOT_OF_MATRIX |= {f"operators.{name}" for name in Operator.model_fields}  # tests/unit/test_operators.py
 
 
@@ -281,6 +284,22 @@ def test_every_field_of_matrix_yaml_is_said_something_about() -> None:
 @pytest.mark.parametrize(("path", "value", "expected"), CHANGES, ids=[path for path, *_ in CHANGES])
 def test_a_field_of_matrix_yaml(path: str, value: Any, expected: set[Where]) -> None:
     same(changed(edited(path, value)), expected)
+
+
+def test_what_is_built_already_is_known_by_its_bytes_and_by_how_it_is_called() -> None:
+    def keys_of(kernel: dict[str, Any], digest: str, file: str) -> dict[str, str]:
+        value = {**matrix_value(), "kernels": [{"name": "mine", "devices": ["cpu"], **kernel}]}
+        facts = with_facts(files={"mine": {"cpu": [file]}}, sources_sha256={file: digest})
+        plan, matrix = made_plan(value, facts, devices=("cpu",))
+        place = Place(kind="build", environment=A, kernel="mine")
+        return {kind: key(World(plan=plan, matrix=matrix), place.like(kind)) for kind in ("build", "run")}
+
+    library, wheel = {"library": "mine.so"}, {"wheel": "m-1-py3-none-any.whl", "entry": "m:f"}
+    found = [
+        keys_of(library, "1", "mine.so"), keys_of(library, "2", "mine.so"), keys_of(wheel, "1", "m-1-py3-none-any.whl"),
+        keys_of({**wheel, "entry": "m:g"}, "1", "m-1-py3-none-any.whl"),
+    ]  # fmt: skip
+    assert len({each["build"] for each in found}) == len({each["run"] for each in found}) == 4
 
 
 def test_a_block_more_is_made_beside_those_that_are_there() -> None:
@@ -300,7 +319,8 @@ def test_launches_are_another_where_the_kernel_is_called_on_other_workloads() ->
 
 # -- the one place itself ------------------------------------------------------------------------------------------
 
-EXECUTORS_OWN = {"venv", "image", "bundled", "host", "host_python", "proof", "crossing", "bisection", "sweep"}
+EXECUTORS_OWN = {"venv", "image", "bundled", "host", "host_python", "proof", "crossing", "components", "bisection",
+                 "sweep"}  # fmt: skip
 
 
 def test_every_input_is_known_and_used() -> None:

@@ -67,7 +67,7 @@ def test_every_step_and_experiment_makes_some_record(root: Path) -> None:
         "run/__init__.py", "run/device.py", "run/environments.py", "run/extend.py", "run/folders.py",
         "run/pairwise.py", "run/parallel.py", "run/prepare.py", "run/reuse.py",
         "experiments/__init__.py", "experiments/admission.py", "experiments/findings.py", "experiments/plan.py",
-        "experiments/run.py", "experiments/screen.py",
+        "experiments/run.py", "experiments/screen.py", "experiments/components.py",
     }  # fmt: skip
     found = {
         path.relative_to(root / "harness").as_posix()

@@ -6,7 +6,7 @@ import pytest
 
 from harness.config.environments import PYPI
 from harness.config.matrix import load_matrix
-from harness.config.pins import _explain, ensure_pins, load_pins, parse_pins, pins_path, project_text
+from harness.config.pins import _explain, ensure_pins, load_pins, parse_pins, pins_path, project_text, swapped_pins
 from harness.config.plan import PlannedEnvironment
 from harness.errors import InputError
 from tests.unit.test_venv import planned
@@ -57,6 +57,27 @@ def test_pins_of_another_version_are_refused(tmp_path: Path, root: Path) -> None
     path.write_text(f"torch==2.5.0 {HASH}\nnumpy==1.25.0 {HASH}\n")
     with pytest.raises(InputError, match=r"does not pin numpy==1.26.4"):
         ensure_pins(tmp_path, environment, matrix)
+
+
+def test_own_packages_are_in_the_id_and_over_the_files(root: Path) -> None:
+    matrix, _ = load_matrix(root / "matrix.yaml")
+    environment = planned(PYPI, packages=["NumPy==2.0.0", "nvidia_cudnn-cu12==9.1.0.70"])
+    assert environment.id == "torch2.5.0-pypi-py311-numpy-2.0.0-nvidia-cudnn-cu12-9.1.0.70"
+    assert {"numpy==2.0.0", "ninja==1.11.1.1"} < set(matrix.packages_in(environment.spec))
+    many = [f"package{number}==1.0+local" for number in range(9)]
+    assert planned(PYPI, packages=many).id == planned(PYPI, packages=many[::-1]).id != planned(PYPI).id
+    assert len(planned(PYPI, packages=many).id) < 60
+    with pytest.raises(ValueError, match="numpy stands twice"):
+        planned(PYPI, packages=["numpy==1.0", "NumPy==2.0"])
+
+
+def test_a_swapped_pin_is_all_that_differs() -> None:
+    ours = f"# of a\nnumpy==1.26.4 \\\n    {HASH} \\\n    {HASH}\ntorch==2.1.0 {HASH}\ntorch-more==1 {HASH}\n"
+    theirs = f"numpy==2.0.0 \\\n    {HASH}\ntorch==2.5.0 {HASH}\n"
+    swapped = swapped_pins(ours, theirs, "numpy")
+    assert swapped == f"# of a\nnumpy==2.0.0 \\\n    {HASH}\ntorch==2.1.0 {HASH}\ntorch-more==1 {HASH}\n"
+    with pytest.raises(InputError, match="torch-more"):
+        swapped_pins(ours, theirs, "torch-more")
 
 
 def test_torch_comes_from_the_index_with_its_build_and_from_pypi_without() -> None:

@@ -17,6 +17,7 @@ from harness.cluster import slurm
 from harness.cluster.collect import collect
 from harness.cluster.engine import State
 from harness.cluster.shards import Shard, digest_of, plan_shards, seal
+from harness.cluster.times import spent_before
 from harness.config.matrix import load_matrix
 from harness.errors import InfrastructureError, InputError, RecordError
 from harness.progress import Table
@@ -256,21 +257,22 @@ def test_a_shard_without_a_result_is_rows_that_say_why(root: Path, monkeypatch: 
 
 def test_what_is_left_to_run_and_how_long_a_block_takes_is_known_from_the_newest_run(root: Path) -> None:
     shards = planned(root)
-    first, *_, all_of_them = listed(root, shards)
+    first, *_, all_of_them = listed(shards, spent_before(root, shards))
     assert "time not known" in first and "2 shards whose time is not known" in all_of_them
     run = write_run(root / "reports" / "runs" / "20260101-000000-x", Spec(kernels=("one",)))
     blocks = Counter[int]()
     for launch in run.launches():
         blocks[launch.index] += launch.duration_s  # type: ignore[assignment]
-    assert "about" in listed(root, shards)[0] and "1 shards whose time" in listed(root, shards)[-1]
+    lines = listed(shards, spent_before(root, shards))
+    assert "about" in lines[0] and "1 shards whose time" in lines[-1]
     longest = max(blocks.values())
-    refuse_too_short(root, shards, math.ceil(longest / 60) + 1)
+    refuse_too_short(shards, spent_before(root, shards), math.ceil(longest / 60) + 1)
     monkey = run.launches()[0]
     path = run.launch_path(monkey.environment, monkey.kernel, monkey.device, monkey.index)
     path.unlink()
     save_record(path, monkey.model_copy(update={"duration_s": 90.0}))
     with pytest.raises(InputError, match="--time 1: a block of one-cpu took"):
-        refuse_too_short(root, shards, 1)
+        refuse_too_short(shards, spent_before(root, shards), 1)
 
 
 def test_a_job_that_got_further_is_no_failed_attempt(root: Path) -> None:

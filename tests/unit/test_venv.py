@@ -10,6 +10,7 @@ from harness.config.interpreters import Interpreter
 from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError, Interrupted
 from harness.isolate import Task, venv
+from harness.isolate.base import loaded_otherwise
 from harness.isolate.process import Ended
 from harness.isolate.venv import VenvExecutor
 from harness.schema.environment_records import Observation, Wheel
@@ -87,14 +88,26 @@ def test_an_environment_that_is_what_was_asked_for_is_ok_and_reused(executor: Ve
             {"wheels": observation().wheels | {"extra": Wheel(version="1", record_sha256="c")}},
             "extra: pinned nothing, found 1",
         ),
+        # What is loaded is not what is installed.
+        ({"loaded": {"numpy": "1.26"}}, ""),
+        ({"loaded": {"numpy": "1.2"}}, "numpy: pinned 1.26.4, and what is loaded inside says 1.2"),
+        ({"loaded": {"numpy": "2.0.0"}}, "numpy: pinned 1.26.4, and what is loaded inside says 2.0.0"),
+        ({"loaded": {"/usr/lib/libcudnn.so.9": "9.1.0"}}, ""),  # nothing is pinned
+        ({"torch": "", "settings": {"torch": "cannot be imported: libcudnn.so.8"}}, "PyTorch 2.5.0 cannot be imported"),
     ],
 )
 def test_one_that_is_not_is_broken_and_not_kept(
     executor: VenvExecutor, pins: Path, changes: dict[str, Any], said: str
 ) -> None:
     record = prepare(executor, pins, observation(**changes))
-    assert record.status == "broken" and said in record.message
-    assert not executor.folder(record).joinpath("complete.json").exists()
+    assert record.status == ("broken" if said else "ok") and said in record.message
+    assert not said or not executor.folder(record).joinpath("complete.json").exists()
+
+
+def test_a_library_from_elsewhere_than_its_pinned_package_is_broken() -> None:
+    seen = {"/usr/lib/libcudnn.so.8": "8.9.2", "/usr/lib/libcudart.so.12": "12.1"}
+    said = loaded_otherwise({"nvidia-cudnn-cu12": "8.9.2.26"}, seen)
+    assert said == "nvidia-cudnn-cu12: pinned 8.9.2.26, and /usr/lib/libcudnn.so.8 is loaded inside"
 
 
 def test_a_fallback_may_have_another_cuda_build(executor: VenvExecutor, pins: Path) -> None:

@@ -15,55 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-HEADER_BYTES, SECTION_BYTES = 64, 64
-ELF_MAGIC = b"\x7fELF\x02\x01"  # 64 bits, little-endian
-HOLDS_NO_BYTES = 8  # SHT_NOBITS: .bss and its like
-MORE_SECTIONS = 0xFFFF  # SHN_XINDEX: the number stands in the first section instead
-
-Bytes = bytes | bytearray | mmap.mmap
-
-
-@dataclass(frozen=True, kw_only=True)
-class Section:
-    name: str
-    offset: int
-    size_bytes: int
-
-    @property
-    def end(self) -> int:
-        return self.offset + self.size_bytes
-
-
-def sections(data: Bytes) -> tuple[Section, ...]:
-    """The sections that hold bytes; none for what is no such file, or not a whole one."""
-    size = len(data)
-    if size < HEADER_BYTES or data[: len(ELF_MAGIC)] != ELF_MAGIC:
-        return ()
-    (table,) = struct.unpack_from("<Q", data, 0x28)
-    entry_bytes, count, names_index = struct.unpack_from("<HHH", data, 0x3A)
-    if not table or entry_bytes != SECTION_BYTES or table + SECTION_BYTES > size:
-        return ()
-    if count == 0:
-        (count,) = struct.unpack_from("<Q", data, table + 0x20)
-    if names_index == MORE_SECTIONS:
-        (names_index,) = struct.unpack_from("<I", data, table + 0x28)
-    if table + count * SECTION_BYTES > size or names_index >= count:
-        return ()
-    (names,) = struct.unpack_from("<Q", data, table + names_index * SECTION_BYTES + 0x18)
-    named = []
-    for index in range(count):
-        at = table + index * SECTION_BYTES
-        name, kind = struct.unpack_from("<II", data, at)
-        offset, size_bytes = struct.unpack_from("<QQ", data, at + 0x18)
-        if kind == HOLDS_NO_BYTES:
-            continue
-        end = data.find(b"\0", names + name) if names + name < size else -1
-        if end < 0 or offset + size_bytes > size:
-            return ()
-        text = bytes(data[names + name : end]).decode("latin-1")
-        named.append(Section(name=text, offset=offset, size_bytes=size_bytes))
-    return tuple(named)
-
+from harness.worker.elf import Bytes, sections
 
 MAGIC = struct.pack("<I", 0xBA55ED50)
 CONTAINER = struct.Struct("<IHHQ")  # magic, version, bytes of this header, bytes of the entries

@@ -9,11 +9,11 @@ import subprocess
 from pathlib import Path
 
 from harness.config import shipped
-from harness.config.pins import normalise
 from harness.errors import InfrastructureError
 from harness.isolate.bundle.archive import find_program, resolve
 from harness.isolate.transfer import pack
 from harness.tools import output_of, uv_command
+from harness.worker.wheels import normalise
 
 LAUNCHERS = ("python", "run", "lib")
 PROGRAMS = ("zstd", "sha256sum")  # this machine's, started through the loader that is packed with them

@@ -14,7 +14,7 @@ from typing import IO
 from harness.config import keys, shipped
 from harness.config.indexes import choose_indexes
 from harness.config.matrix import Matrix
-from harness.config.pins import index_options, known_pins, pins_path
+from harness.config.pins import index_options, known_pins, pins_path, wheel_of
 from harness.config.plan import PlannedEnvironment
 from harness.errors import HarnessError, InfrastructureError, InputError
 from harness.isolate.docker.connection import FULL_REMEDY, context_name
@@ -23,6 +23,7 @@ from harness.isolate.transfer import pack
 from harness.tools import cache_lock, output_of, uv_command
 from harness.worker import protocol
 
+WHEELS = "/opt/installer/wheels"  # in an image: docker/Dockerfile
 RECIPE = shipped.ROOT / "docker"
 REPOSITORY = "kernel-matrix"
 KEY, ENVIRONMENT, BASE = f"{LABEL}.key", f"{LABEL}.environment", f"{LABEL}.base"
@@ -112,8 +113,8 @@ def wanted_images(engine: Engine, matrix: Matrix, root: Path, *, strict: bool) -
     return found
 
 
-def build_context(target: IO[bytes], pins: Path) -> None:
-    """A tar of all that the Dockerfile copies: nothing of the project but the pins."""
+def build_context(target: IO[bytes], pins: Path, wheel: Path | None = None) -> None:
+    """A tar of all that the Dockerfile copies: nothing of the project but the pins, and PyTorch's wheel file."""
     certificates = next((os.environ[name] for name in SITE_CERTIFICATES if os.environ.get(name)), "")
     pack(
         target,
@@ -123,6 +124,7 @@ def build_context(target: IO[bytes], pins: Path) -> None:
             ("uv", Path(uv_command()[0])),
             ("certificates.pem", Path(certificates) if certificates else b""),
             ("pins.txt", pins),
+            ("wheels/none" if wheel is None else f"wheels/{wheel.name}", b"" if wheel is None else wheel),
         ],
         executable=("install.sh", "uv"),
     )
@@ -139,17 +141,18 @@ def build_image(
         image = engine.image(tag)
         if image is not None and image.labels.get(KEY) == key:
             return image, True
+        wheel = wheel_of(pins, environment)
         arguments = {
             "BASE": environment.spec.base_image,
             "PYTHON": environment.spec.python,
-            "INDEXES": " ".join(index_options(environment)),
+            "INDEXES": " ".join(index_options(environment, WHEELS if wheel else None)),
             **{name: os.environ[name] for name in PROXIES if os.environ.get(name)},
         }
         labels = {KEY: key, ENVIRONMENT: environment.id, BASE: environment.spec.base_image}
         log = cache / "images" / f"{environment.id}-{key[:12]}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile() as context, log.open("w") as written:
-            build_context(context, pins)
+            build_context(context, pins, wheel)
             _build(engine, context, tag, arguments, labels, written)
         image = engine.image(tag)
         if image is None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import re
 import shlex
 from collections.abc import Sequence
 
+from harness.config.environments import CANDIDATE, NIGHTLY, channel
 from harness.run.folders import now_utc
 from harness.schema.bisection_records import (
     BisectionRecord,
@@ -83,10 +85,17 @@ def find_steps(question: Question, records: Sequence[VersionRecord], labels: pla
                 unknown=versions[left + 1 : right],
                 also=[] if before.torch_cuda == after.torch_cuda else [f"{before.version} was built for CUDA "
                       f"{before.torch_cuda}, {after.version} for {after.torch_cuda}"],
+                commits=compared(before.torch_git, after.torch_git),
                 differences=[_moved(cell, cells[cell.cell]) for cell in before.cells if cell.cell in moved],
             )
         )  # fmt: skip
     return found
+
+
+def compared(before: str, after: str) -> str:
+    """GitHub's page of the commits between two; empty where one is not known, or they are the same."""
+    known = all(re.fullmatch(r"[0-9a-f]{40}", commit) for commit in (before, after))
+    return f"https://github.com/pytorch/pytorch/compare/{before}...{after}" if known and before != after else ""
 
 
 def _step_text(step: StepRecord) -> str:
@@ -105,14 +114,15 @@ def _step_text(step: StepRecord) -> str:
 
 def answer(question: Question, records: Sequence[VersionRecord], steps: Sequence[StepRecord], monotonic: bool) -> str:
     what = f"{question.what} of {question.target}"
+    held = f"In {question.held}, with other releases of {question.component} and all else held: " * bool(question.held)
     if not steps:
         cells = next(record for record in records if record.version == question.bad)
-        return f"No difference in {what} between {question.good} and {question.bad} was found: {describe(cells)}."
+        return f"{held}No difference in {what} between {question.good} and {question.bad} was found: {describe(cells)}."
     texts = [_step_text(step) for step in steps]
     if len(texts) > 1:
         numbered = "; ".join(f"({number}) {text}" for number, text in enumerate(texts, 1))
         texts = [f"in {len(texts)} steps: {numbered}"]
-    said = f"The {what} changed {texts[0]}."
+    said = f"{held}The {what} changed {texts[0]}."
     also = [text for step in steps for text in step.also]
     if also:
         said += f" Not only PyTorch's version differs there: {'; '.join(also)}."
@@ -151,12 +161,14 @@ def conclude(question: Question, records: Sequence[VersionRecord], labels: plan.
 
 def print_question(question: Question) -> None:
     usable = [release for release in question.releases if not release.skipped]
+    noun = {NIGHTLY: "nightlies", CANDIDATE: "candidates"}.get(channel(question.good), "releases")
     print(
         f"{question.what} of {question.target} from {question.good} to {question.bad}, on "
-        f"{', '.join(question.workloads)} ({', '.join(question.devices)}): {len(usable)} releases; where one step "
+        f"{', '.join(question.workloads)} ({', '.join(question.devices)}): {len(usable)} {noun}; where one step "
         f"explains it, at most {plan.most_environments(len(usable))} environments"
     )
-    print("releases: " + " ".join(release.version for release in usable))
+    of = f" of {question.component}" if question.component else ""
+    print(f"{noun}{of}: " + " ".join(release.version for release in usable))
     for release in question.releases:
         if release.skipped:
             print(f"skipped: {release.version}: {release.skipped}")
@@ -174,4 +186,7 @@ def print_table(record: BisectionRecord) -> None:
         f"{record.environments} environments (at most {record.most_environments} where one step explains it), "
         f"{record.duration_s:.0f} s"
     )
+    for step in record.steps:
+        if step.commits:
+            print(f"PyTorch's commits from {step.before} to {step.after}: {step.commits}")
     print(f"next: {record.next_command}")

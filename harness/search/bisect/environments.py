@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import os
 import shutil
 from collections.abc import Iterator
@@ -11,10 +10,8 @@ from pathlib import Path
 
 from harness.config.matrix import Matrix
 from harness.errors import DiskFull
-from harness.isolate.choose import Choice
-from harness.schema.bisection_records import VersionRecord
 from harness.schema.storage import existing
-from harness.tools import GIB, cache_lock
+from harness.tools import GIB
 
 NEEDED_GIB = 7  # PyTorch with CUDA's libraries, and what uv unpacks beside them while it installs
 
@@ -48,30 +45,6 @@ def wheels_apart(cache: Path) -> Iterator[None]:
     finally:
         del os.environ["UV_CACHE_DIR"]
         os.environ.update({"UV_CACHE_DIR": before} if before is not None else {})
-
-
-def remove_environment(choice: Choice, cache: Path, record: VersionRecord, since_utc: str) -> bool:
-    """Remove a version's environment if it was made after `since_utc`: an older one was made for something else."""
-    since = datetime.datetime.fromisoformat(since_utc).timestamp()
-    if not record.environment_key:
-        return False
-    if choice.engine is not None:
-        from harness.isolate.docker.images import REPOSITORY
-
-        tag = f"{REPOSITORY}/{record.environment}:{record.environment_key[:12]}"
-        image = choice.engine.image(tag)
-        if image is None or datetime.datetime.fromisoformat(image.created[:19] + "+00:00").timestamp() < since:
-            return False
-        choice.engine.remove_image(tag)
-        return True
-    folder = cache / "environments" / f"{record.environment}-{record.environment_key[:12]}"
-    marker = folder / "complete.json"
-    if not folder.is_dir() or (marker.exists() and marker.stat().st_mtime < since):
-        return False
-    with cache_lock(cache, folder.name):
-        marker.unlink(missing_ok=True)  # first: half an environment must not pass for a whole one
-        shutil.rmtree(folder)
-    return True
 
 
 def remove_own_wheels(cache: Path) -> None:

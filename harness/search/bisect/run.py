@@ -14,21 +14,37 @@ from pathlib import Path
 from typing import Any
 
 from harness.config import keys
+from harness.config.environments import PYPI
 from harness.config.indexes import probe_index
+from harness.config.listing import fetch_listing
 from harness.config.matrix import Matrix, load_matrix
+from harness.config.pins import pin_package
+from harness.config.plan import PlannedEnvironment
+from harness.config.wheel_files import supported_tags
 from harness.errors import InfrastructureError, InputError
+from harness.isolate.remove import remove_environment
 from harness.run.folders import now_utc
 from harness.run.prepare import Options, Prepared, make_plan
 from harness.schema.bisection_records import BisectionRecord, CellSeen, Question, Verdict, VersionRecord
 from harness.schema.environment_records import EnvironmentRecord
+from harness.schema.run_records import Selection
 from harness.schema.storage import Run, load_record, save_record
 from harness.search.bisect import environments
 from harness.search.bisect import plan as planning
 from harness.search.bisect.answer import conclude, describe, print_question, print_table
 from harness.search.bisect.observe import observe
 from harness.search.bisect.oracle import LEVEL, LOOKS, TRIAL_FACTORS, differing, judge, launch_counts
-from harness.search.bisect.releases import fetch_listing, in_order, releases_between, supported_tags
-from harness.search.bisect.subject import Subject, asked, cell_names, derived_matrix, environment_of, selection_of
+from harness.search.bisect.releases import in_order, releases_between
+from harness.search.bisect.subject import (
+    Subject,
+    asked,
+    cell_names,
+    derived_matrix,
+    environment_at,
+    held_environment,
+    selection_of,
+    version_in,
+)
 from harness.search.loop import Search, recorded, working_on
 from harness.tools import cache_folder
 from harness.typed import typed
@@ -118,7 +134,7 @@ class Bisection(Search[str, BisectionRecord]):
             self.ask(step)
 
     def _is_named(self, version: str) -> bool:
-        return environment_of(self.matrix, version, self.question.good) in self.matrix.environments
+        return environment_at(self.matrix, self.subject, version) in self.matrix.environments
 
     def conclude(self) -> BisectionRecord:
         record = conclude(self.question, self.records, self.labels())
@@ -134,7 +150,8 @@ class Bisection(Search[str, BisectionRecord]):
         for record in self.records:
             if record.environment in named or (record.version == self.question.good and not ends):
                 continue
-            if environments.remove_environment(self.prepared.choice, cache_folder(), record, self.question.created_utc):
+            made = record.environment, record.environment_key, self.question.created_utc
+            if remove_environment(self.prepared.choice, cache_folder(), *made):
                 print(f"removed {record.environment}: its answer is recorded (--keep keeps it)", flush=True)
         environments.remove_own_wheels(cache_folder())
 
@@ -147,6 +164,7 @@ class Bisection(Search[str, BisectionRecord]):
         launches = question.looks[-1] if timed else 1
         derived = derived_matrix(self.matrix, self.subject, [question.good, version], 0 if timed else number, launches)
         try:
+            self._pin(derived, selection)
             plan = make_plan(replace(self.options, derived=derived), selection, write_pins=True).plan
         except InputError as error:
             if version in (question.good, question.bad):
@@ -159,14 +177,26 @@ class Bisection(Search[str, BisectionRecord]):
             if record.status == protocol.OK:
                 continue
             problem = probe_index(planned.index)
-            if problem or planned.spec.torch in (question.good, question.bad):
+            if problem or version_in(planned.spec, self.subject) in (question.good, question.bad):
                 raise InfrastructureError(
                     f"{record.id}: {problem or record.message}",
                     "once it is mended, the same command then goes on from here",
                 )
             raise CannotTell(record.message, record)
-        seen = {e.spec.torch: observe(run, plan, e.id, question.what, question.target) for e in plan.environments}
-        return Look(run=run, environments={e.spec.torch: made[e.id] for e in plan.environments}, cells=seen)
+        by_version = {version_in(e.spec, self.subject): e.id for e in plan.environments}
+        seen = {name: observe(run, plan, id, question.what, question.target) for name, id in by_version.items()}
+        return Look(run=run, environments={name: made[id] for name, id in by_version.items()}, cells=seen)
+
+    def _pin(self, derived: Matrix, selection: Selection) -> None:
+        """Of a package: pin files that differ in it alone, so that nothing else can be what differs."""
+        package, subject = self.subject.component, self.subject
+        if package:
+            held = held_environment(self.matrix, subject.held)
+            plan = make_plan(replace(self.options, derived=derived), selection, write_pins=False).plan
+            for each in plan.environments:
+                if each.spec not in self.matrix.environments:
+                    same = PlannedEnvironment(spec=held, index=each.index)
+                    pin_package(self.options.root, same, each, self.matrix, package)
 
     def ask_ends(self) -> None:
         """Both ends, until they are shown to differ, or all looks are spent."""
@@ -230,7 +260,7 @@ class Bisection(Search[str, BisectionRecord]):
             environment: EnvironmentRecord | None = seen.environments[version]
             made |= {"cells": seen.cells[version], "looks": looks, "run": seen.run.folder.name}
             if environment and (found := environment.observed):
-                made |= {"torch": found.torch, "torch_cuda": found.torch_cuda or "none"}
+                made |= {"torch": found.torch, "torch_cuda": found.torch_cuda or "none", "torch_git": found.torch_git}
         else:
             environment = seen.environment
             made = {"status": protocol.BROKEN, "message": str(seen)}
@@ -255,12 +285,15 @@ def _question(subject: Subject, options: Options, prepared: Prepared, matrix: Ma
             f"--target {subject.target}: no cell that is left has it",
             f"see the matrix with: {typed('matrix', '--list')}",
         )
+    package, index = subject.component or "torch", PYPI if subject.component else base.index
     releases = releases_between(
-        fetch_listing(base.index), subject.good, subject.bad, base.spec, base.index, supported_tags(base.spec.python)
-    )
+        fetch_listing(index, package), subject.good, subject.bad, base.spec, index, supported_tags(base.spec.python),
+        package,
+    )  # fmt: skip
     for end in (releases[0], releases[-1]):
         if end.skipped:
-            raise InputError(f"PyTorch {end.version}: {end.skipped} on {base.index}", "choose another `python` for it")
+            name = subject.component or "PyTorch"
+            raise InputError(f"{name} {end.version}: {end.skipped} on {index}", "choose another `python` for it")
     kernels, workloads, devices = (list(dict.fromkeys(column)) for column in zip(*names.values(), strict=True))
     return Question(
         id=id,
@@ -268,13 +301,15 @@ def _question(subject: Subject, options: Options, prepared: Prepared, matrix: Ma
         command=list(options.command),
         good=releases[0].version,
         bad=releases[-1].version,
+        component=subject.component,
+        held=held_environment(matrix, subject.held).id(base.index) if subject.component else "",
         what=subject.what,
         target=subject.target,
         kernels=kernels,
         workloads=workloads,
         devices=devices,
         executor=plan.facts.executor,
-        index=base.index,
+        index=index,
         fallbacks=list(plan.fallbacks),
         releases=releases,
         level=LEVEL,
@@ -303,7 +338,8 @@ def run_bisection(
         thresholds=plan.thresholds.model_dump(),
         limits=plan.limits.model_dump(),
     )
-    id = f"{subject.good}-{subject.bad}-{subject.what}-{subject.target}-{key[:12]}"
+    of = f"{subject.component}-" if subject.component else ""
+    id = f"{of}{subject.good}-{subject.bad}-{subject.what}-{subject.target}-{key[:12]}"
     folder = options.root / "reports" / "bisections" / id
 
     ask = partial(_question, subject, options, prepared, matrix, id, every)

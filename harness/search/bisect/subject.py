@@ -1,11 +1,12 @@
-"""What a bisection is about, as an ordinary matrix of two environments. Pure."""
+"""What a bisection is about, as an ordinary matrix of two environments. They differ in PyTorch, or, with that held, in
+one package beside it. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from harness.config.environments import Environment
+from harness.config.environments import Environment, channel, package_versions
 from harness.config.kernels import Kernel
 from harness.config.matrix import Matrix
 from harness.config.operators import Operator
@@ -13,6 +14,7 @@ from harness.config.plan import Plan
 from harness.config.planner import pick
 from harness.config.workloads import Workload
 from harness.errors import InputError, meant
+from harness.experiments.components import with_package
 from harness.schema.bisection_records import Aspect
 from harness.schema.records import Device
 from harness.schema.run_records import Selection
@@ -28,7 +30,8 @@ Place = tuple[str, str, Device]  # kernel, workload, device
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """`kernels` and `workloads` as given; none: all."""
+    """`kernels` and `workloads` as given; none: all. `component`: the package whose releases are asked, in the
+    environment `held`, by version or id; '' the baseline."""
 
     good: str
     bad: str
@@ -38,17 +41,46 @@ class Subject:
     workloads: tuple[str, ...] = ()
     devices: tuple[Device, ...] = ("cpu",)
     trials: int | None = None
+    component: str = ""
+    held: str = ""
 
 
 def environment_of(matrix: Matrix, torch: str, good: str) -> Environment:
     """The environment of a version: matrix.yaml's own where that differs from the good one's in nothing else, else the
     good one's with another PyTorch, so that nothing else can be what differs."""
-    pinned = matrix.pinned_environments
+    pinned = [spec for spec in matrix.pinned_environments if spec.wheel is None]
     if not pinned:
-        raise InputError("matrix.yaml pins no environment", "add the good version under `environments`")
+        raise InputError("matrix.yaml pins no environment by its version", "add the good version under `environments`")
     like = next((spec for spec in pinned if spec.torch == good), None)
     like = like or (matrix.baseline_environment if matrix.baseline_environment in pinned else pinned[0])
-    return like.model_copy(update={"torch": torch, "replica": 0})
+    other = {"fallback_index": None} if channel(torch) and not channel(like.torch) else {}
+    return like.model_copy(update={"torch": torch, "replica": 0, **other})
+
+
+def held_environment(matrix: Matrix, held: str) -> Environment:
+    """The environment whose package is another each time. InputError where there is none such."""
+    known = matrix.pinned_environments
+    chosen = matrix.baseline_environment if not held else None
+    chosen = chosen or next((spec for spec in known if held in (spec.torch, *map(spec.id, spec.indexes))), None)
+    if chosen is None or chosen.is_host:
+        ids = ", ".join(spec.id() for spec in known)
+        problem = f"--torch {held}: not in matrix.yaml" if held else "the baseline is the host's PyTorch, as it is"
+        raise InputError(problem, f"name the environment that is held: --torch V, one of {ids}")
+    return chosen
+
+
+def environment_at(matrix: Matrix, subject: Subject, version: str) -> Environment:
+    """The environment of a version of what is bisected."""
+    if not subject.component:
+        return environment_of(matrix, version, subject.good)
+    made = with_package(held_environment(matrix, subject.held), subject.component, version)
+    same = (spec for spec in matrix.pinned_environments if spec.id() == made.id())
+    return next((spec for spec in same if spec.model_copy(update={"packages": made.packages}) == made), made)
+
+
+def version_in(spec: Environment, subject: Subject) -> str:
+    """Which version of it an environment has."""
+    return package_versions(spec.packages)[subject.component] if subject.component else spec.torch
 
 
 def asked(subject: Subject, matrix: Matrix) -> Subject:
@@ -127,10 +159,11 @@ def derived_matrix(matrix: Matrix, subject: Subject, versions: list[str], look: 
 
     kernels = _kernels(matrix, subject)
     operators = [] if kernels else _operators(matrix, subject)
+    environments = [environment_at(matrix, subject, version) for version in versions]
     return matrix.model_copy(
         update={
-            "baseline": subject.good,
-            "environments": [environment_of(matrix, version, subject.good) for version in versions],
+            "baseline": environments[0].id() if subject.component else subject.good,
+            "environments": environments,
             "kernels": [kernel.model_copy(update={"trials": min(more(kernel)["trials"], 1000)}) for kernel in kernels],
             "operators": [each.model_copy(update={"trials": min(more(each)["trials"], 1000)}) for each in operators],
             "workloads": [workload.model_copy(update=more(workload)) for workload in matrix.workloads],

@@ -13,10 +13,11 @@ from harness.worker import protocol
 from reports import model
 from reports.attribute.facts import experiments
 from reports.attribute.facts.cells import CellFacts
+from reports.attribute.facts.components import Exchange
 from reports.attribute.facts.experiments import CallOrder, Conditions, Finding, Spread, settled
 from reports.attribute.facts.messages import build_flags, died, mistaken, own_error
 from reports.attribute.facts.swaps import MIXED, NEITHER, PLACE, VARIABLES, Swap, VariableTrials, variable_trials
-from reports.compare.differences import VARIABLE, Difference, differing
+from reports.compare.differences import PACKAGES, VARIABLE, Difference, differing
 from reports.compare.factors import Factor, build_inputs, machine_code, native_code
 from reports.compare.rows import KERNEL, OPERATOR
 from reports.load.evidence import Evidence
@@ -92,6 +93,12 @@ class CaseFacts:
     def builds(self) -> tuple[BuildRecord | None, BuildRecord | None]:
         base, this = (self.evidence.builds.get((name, self.kernel, self.device)) for name in self.environments)
         return base, this
+
+    @property
+    def refused(self) -> list[BuildRecord]:
+        """What is built already, in the environments that cannot load it."""
+        each = {build.environment: build for build in self.builds if build is not None and build.refused is not None}
+        return list(each.values())
 
     @cached_property
     def code(self) -> Factor:
@@ -247,7 +254,9 @@ class CaseFacts:
 
     @cached_property
     def unbuilt(self) -> list[CellFacts]:
-        """Cells of a kernel that builds on neither side."""
+        """Cells of a kernel that builds on neither side. What is built already and does not load is not among them."""
+        if self.refused:
+            return []
         return [cell for cell in self.cells if {side.status for side in cell.sides} == {protocol.BUILD_FAILED}]
 
     def findings(self, kind: str) -> list[tuple[CellFacts, Finding]]:
@@ -326,11 +335,32 @@ class CaseFacts:
         clean = self.sites <= {s.site for s in spreads} and all(s.moves is False and not s.marked for s in spreads)
         return trials.all_or_none and clean and not unwritten
 
+    @cached_property
+    def exchanged(self) -> list[tuple[CellFacts, Exchange, str | None]]:
+        """The exchanges of packages on cells whose verdict moved, and what their results go with, in the direction in
+        which they moved."""
+        moved = [cell for cell in self.cells if cell.verdict in model.MOVED and not self.alone]
+        return [(cell, each, _followed(cell, each)) for cell in moved for each in cell.exchanges]
+
+    def time_follows(self, exchange: Exchange) -> str | None:
+        return exchange.time_follows(self.evidence.min_effect(self.device))
+
+    def unmoved_packages(self, *, times: bool) -> dict[str, str]:
+        """Packages that were exchanged both ways and changed nothing, each with its record's path."""
+        if times:
+            kinds = [(each, self.time_follows(each)) for cell in self.cells for each in cell.exchanges if each.timed]
+        else:
+            kinds = [(each, kind) for _, each, kind in self.exchanged]
+        moving = {each.package for each, kind in kinds if kind != PLACE}
+        return {each.package: each.path for each, _ in kinds if each.package not in moving}
+
     @property
     def differences_left(self) -> list[Difference]:
-        """What differs between the environments, without variables that were found not to matter."""
+        """What differs between the environments, without variables and packages that were found not to matter."""
         excluded = self.variables if self.goes_with_variables == PLACE else []
-        return [each for each in self.differences if each not in excluded]
+        unmoved = self.unmoved_packages(times=False)
+        left = [each for each in self.differences if each not in excluded]
+        return [each for each in left if not (each.kind in PACKAGES and (each.name or each.kind) in unmoved)]
 
     def command(self, cells: Sequence[CellFacts]) -> str:
         return cells[0].row.command
@@ -340,6 +370,18 @@ class CaseFacts:
         row = cells[0].row
         kernel = self.kernel or row.latency.this.measured_with or row.correctness.this.measured_with
         return explain_command(self.evidence.run.command, kernel=kernel, workload=row.workload, device=row.device)
+
+
+def _followed(cell: CellFacts, exchange: Exchange) -> str | None:
+    """What results go with, where the experiment met the change that the cell shows."""
+    if cell.verdict in model.EXACTNESS:
+        return exchange.bits
+    home, away = (exchange.cells.get((name, name)) for name in cell.environments)
+    if home is None or away is None:
+        return None
+    one, two = (each.passed / max(1, each.runs) if each.status in protocol.RAN else -1.0 for each in (home, away))
+    better = cell.verdict in (model.FIXED, model.NEWLY_SUPPORTED)
+    return exchange.follows if (one < two if better else one > two) else NEITHER
 
 
 def _as_moved(cell: CellFacts, swap: Swap) -> Swap:

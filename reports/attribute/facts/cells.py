@@ -14,6 +14,7 @@ from harness.schema.run_records import Cell
 from harness.worker import protocol
 from reports import model
 from reports.attribute.facts import experiments, swaps
+from reports.attribute.facts.components import Exchange, exchanges_of
 from reports.attribute.facts.experiments import CallOrder, Checkers, Conditions, LengthTrials, Spread, fails
 from reports.attribute.facts.messages import died
 from reports.compare import correctness, factors
@@ -304,6 +305,15 @@ class CellFacts:
     def swap(self) -> swaps.Swap | None:
         found = self.evidence.swaps.get((self.kernel, self.workload, self.row.device))
         return swaps.swap_between(*found, *self.environments) if found and self.row.kind == KERNEL else None
+
+    @cached_property
+    def exchanges(self) -> list[Exchange]:
+        """Packages that were exchanged between both environments while this target ran."""
+        for kernel in dict.fromkeys((self.kernel, self.timed_with)):
+            found = self.evidence.components.get((self.row.environment, kernel, self.workload, self.row.device))
+            if found is not None and found[0].baseline == self.row.baseline:
+                return exchanges_of(*found, self.target)
+        return []
 
     @property
     def dies_on_one_side(self) -> bool:

@@ -17,7 +17,7 @@ Outcome = str | float | tuple[str, ...] | None
 OBJECT, VARIABLES, PLACE, NEITHER, MIXED = "object", "variables", "place", "neither", "mixed"
 
 
-def _goes_with(outcomes: Sequence[Outcome], first: str, second: str) -> str | None:
+def goes_with(outcomes: Sequence[Outcome], first: str, second: str) -> str | None:
     """Which of two factors the outcomes go with, of both values of the first with both of the second: the baseline's
     with the baseline's, then with the other's, and so on. None: not all were tried, or all died."""
     if None in outcomes or all(outcome == protocol.CRASHED for outcome in outcomes):
@@ -50,7 +50,7 @@ def swap_between(record: SwapRecord, path: str, base: str, this: str) -> Swap:
     }
     ran = [cells.get(key) for key in ((base, base), (base, this), (this, base), (this, this))]
     follows, bits = (
-        _goes_with([outcome(each) if each else None for each in ran], OBJECT, PLACE) for outcome in (_share, _outputs)
+        goes_with([outcome(each) if each else None for each in ran], OBJECT, PLACE) for outcome in (_share, _outputs)
     )
     return Swap(path=path, cells=cells, follows=follows, bits=bits)
 
@@ -87,7 +87,7 @@ class VariableTrials:
         """What right and wrong go with; None where not all four were made."""
         base, this = self.base, self.this
         places = ((base, base), (base, this), (this, base), (this, this))
-        return _goes_with([self.right(*place) for place in places], PLACE, VARIABLES)
+        return goes_with([self.right(*place) for place in places], PLACE, VARIABLES)
 
     @property
     def alone(self) -> bool:

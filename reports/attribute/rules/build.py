@@ -46,7 +46,7 @@ def build_failed(case: CaseFacts) -> Cause | None:
     """By the same compiler, with the same flags, only PyTorch's own headers and libraries are left to differ."""
     cells = [cell for cell in case.cells if "build_failed" in (cell.sides[0].status, cell.sides[1].status)]
     failed = [build for build in case.builds if build is not None and build.status == "build_failed"]
-    if not cells or len(failed) != 1 or case.alone:
+    if not cells or len(failed) != 1 or case.alone or case.refused:
         return None
     (build,) = failed
     pointer = case.evidence.build_pointer(build.environment, case.kernel, case.device)

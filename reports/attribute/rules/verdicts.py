@@ -23,6 +23,7 @@ from reports.attribute.facts.times import CALLED
 from reports.attribute.wording import launches_command, make
 from reports.compare.correctness import FAILED
 from reports.compare.factors import DIFFERS, SAME, UNKNOWN, operators_seen
+from reports.compare.rows import memory_moved
 from reports.model import Seen
 
 
@@ -221,10 +222,13 @@ def nothing_moved(case: CaseFacts) -> Cause | None:
         if case.unsteady
         else "its bits differ within rounding"
     )
-    harmless = _harmless(case, cells, time_moved)
+    memory = any(memory_moved(cell.row) for cell in cells)
+    harmless = _harmless(case, cells, time_moved or memory)
     also = f" No harm came of this: {harmless[0].text}." if harmless else ""
     if time_moved:
         also += " Its time changed, which has a card of its own."
+    if memory:
+        also += " The memory of its calls changed, which has a card of its own."
     if about:
         also += f" Its time changed on {listed(about)}, by about the smallest effect that counts."
     if unsure:
@@ -247,9 +251,9 @@ def nothing_moved(case: CaseFacts) -> Cause | None:
     )  # fmt: skip
 
 
-def _harmless(case: CaseFacts, cells: list[CellFacts], time_moved: bool) -> list[Seen]:
+def _harmless(case: CaseFacts, cells: list[CellFacts], cost_moved: bool) -> list[Seen]:
     found = []
-    if case.code.state == DIFFERS and not time_moved:
+    if case.code.state == DIFFERS and not cost_moved:
         found.append(Seen(text="its machine code differs", record=case.code.seen.record))
     references = [(cell, reference) for cell in cells for reference in cell.references]
     drifted = {each.name: cell for cell, each in reversed(references) if each.bits.state == DIFFERS}

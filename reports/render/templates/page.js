@@ -1,5 +1,5 @@
 "use strict";
-// Filter, sort, scroll and link the two tables. Rows that are not in the HTML arrive escaped, in packed chunks.
+// Filter, sort, scroll and link the tables. Rows that are not in the HTML arrive escaped, in packed chunks.
 (async () => {
   const root = document.documentElement;
   const $ = (id) => document.getElementById(id);

@@ -12,7 +12,7 @@ import traceback
 from pathlib import Path
 
 from tests.cluster.campaign.checks import undisturbed
-from tests.cluster.campaign.faults import draw_fault
+from tests.cluster.campaign.faults import ADDED, WEIGHTS, draw_fault
 from tests.cluster.campaign.nodes import Nodes
 from tests.cluster.campaign.rounds import Round, save
 from tests.cluster.campaign.subjects import MODES, Subject, build_library
@@ -30,7 +30,9 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="where projects are made; what failed stays there")
     parser.add_argument("--out", type=Path, help="rows, one a line, are added to this file")
     parser.add_argument("--table", type=Path, nargs="+", help="print the table of these files, and run nothing")
+    parser.add_argument("--added", action="store_true", help="draw from the kinds that were added later")
     options = parser.parse_args()
+    kinds = ADDED if options.added else WEIGHTS
     if options.table:
         print(render_table(options.table))
         return 0
@@ -47,7 +49,7 @@ def main() -> int:
             numbers = range(start, min(start + options.rounds_of, options.first + options.count))
             number = start // options.rounds_of
             place = nodes.folder / f"round-{options.seed}-{number}"
-            faults = [draw_fault(options.seed, each) for each in numbers]
+            faults = [draw_fault(options.seed, each, kinds) for each in numbers]
             rows = Round(nodes, Subject(place, options.mode, cache, libraries), faults).run(known, options.seed, number)
             nodes.wait_idle()
             for row in rows:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import random
 import signal
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.worker import protocol
 from tests.cluster.campaign.nodes import fill, free
 from tests.faults.random_faults import damage
 
@@ -25,7 +28,13 @@ WEIGHTS = {
     "record truncated, shard runs": 3, "record truncated, shard is finished": 3, "record truncated, merged run": 2,
     "command killed": 5, "command interrupted": 2, "command typed twice": 2,
 }  # fmt: skip
+# Found later: drawn where they are asked for, so that what was drawn before is drawn again.
+CLOCK, TWICE, ALTERED = "clock of a node off", "record delivered twice", "record delivered twice, altered"
+ADDED = {CLOCK: 3, TWICE: 2, ALTERED: 2}
 LATE = "record truncated, merged run"  # after the command was done
+AWAY = {"scripted": 4, "real": 20}  # times as long as what is broken stays so, a clock is off: launches take longer
+RUN = "reports/runs/*/run.json"
+FIRST_S = 400.0  # for the first launch of a round
 WAIT_S = 40.0  # for the moment that was drawn
 SILENT = "before anything was said"
 LAUNCHES = ("launches/**/*.json",)
@@ -59,10 +68,10 @@ class Done:
     job: str = ""
 
 
-def draw_fault(seed: int, number: int) -> Fault:
-    """The fault of this number, whatever is drawn for others."""
+def draw_fault(seed: int, number: int, kinds: Mapping[str, int] = WEIGHTS) -> Fault:
+    """The fault of this number, whatever is drawn for others. `kinds`: how often each is drawn."""
     draw = random.Random(f"{seed}-cluster-{number}")
-    [kind] = draw.choices(list(WEIGHTS), list(WEIGHTS.values()))
+    [kind] = draw.choices(list(kinds), list(kinds.values()))
     # Slurm looks at limits twice a minute only.
     share = 1.0 if kind == LATE else draw.random() * (0.3 if kind == "time limit hit" else 0.9)
     return Fault(number, kind, share, round(draw.random() * 2, 2), round(draw.random() * 14, 1), draw)
@@ -70,8 +79,10 @@ def draw_fault(seed: int, number: int) -> Fault:
 
 def inject(fault: Fault, at: Round) -> Done:
     done = Done(when=f"{len(at.known)} of {at.subject.launches} launches")
-    if fault.kind.startswith("record"):
-        _truncate(fault, at, done)
+    if fault.kind in (TWICE, ALTERED):
+        _when_there_is_one(fault, at, done, _deliver_again)
+    elif fault.kind.startswith("record"):
+        _when_there_is_one(fault, at, done, _truncate_one)
     elif fault.kind.startswith("command"):
         _end_command(fault, at, done)
     elif fault.kind == "controller killed":
@@ -106,6 +117,13 @@ def _to_a_job(fault: Fault, at: Round, done: Done) -> None:
         done.what += f", away for {fault.away_s} s"
         nodes.power_off(node)
         at.later(fault.away_s, lambda: nodes.start_daemon(node))
+    elif fault.kind == CLOCK:
+        hours = fault.draw.choice((-1, 1)) * round(1 + 23 * fault.draw.random(), 2)
+        away_s = AWAY[at.subject.mode] * fault.away_s
+        done.what += f", by {hours:+} h for {away_s:.0f} s"
+        clock = nodes.clock(node)
+        clock.write_text(str(int(3600 * hours)))
+        at.later(away_s, lambda: clock.unlink(missing_ok=True))
     elif fault.kind == "job cancelled":
         nodes.slurm("scancel", job, check=False)
     elif fault.kind == "job requeued":
@@ -168,10 +186,12 @@ def _end_command(fault: Fault, at: Round, done: Done) -> None:
     done.met = at.signal_command(signal.SIGKILL if fault.kind == "command killed" else signal.SIGINT)
 
 
-def _truncate(fault: Fault, at: Round, done: Done) -> None:
-    """A launch, or any other record of a run, once there is one."""
-    deadline = time.monotonic() + WAIT_S
-    while not _truncate_one(fault, at, done):
+def _when_there_is_one(
+    fault: Fault, at: Round, done: Done, do: Callable[[Fault, Round, Done], bool]
+) -> None:
+    """To a launch, or any other record of a run."""
+    deadline = time.monotonic() + (WAIT_S if fault.kind.startswith("record truncated") else FIRST_S)
+    while not do(fault, at, done):
         if at.ended or time.monotonic() > deadline:
             done.met, done.what = False, "there was no such record"
             return
@@ -185,7 +205,7 @@ def _truncate_one(fault: Fault, at: Round, done: Done) -> bool:
         places = [("", at.subject.latest.folder)] if at.ended else []
     else:
         for shard in at.subject.shards:
-            runs = list(shard.project.glob("reports/runs/*/run.json"))
+            runs = list(shard.project.glob(RUN))
             if bool(shard_finished(runs)) == finished:
                 places += [(shard.name, path.parent) for path in runs]
     fault.draw.shuffle(places)
@@ -198,6 +218,35 @@ def _truncate_one(fault: Fault, at: Round, done: Done) -> bool:
             at.damaged |= at.same_file(path)
             done.what = f"{path.relative_to(at.subject.root / 'reports')}: {damage.truncate(path, fault.draw)}"
             return True
+    return False
+
+
+def _deliver_again(fault: Fault, at: Round, done: Done) -> bool:
+    """A launch's record comes once more: to its own place, or under another name, as a tool that mends conflicts gives
+    it, or as if it were a launch that is not made yet. `altered`: with another time, and its digest of before; under
+    another name with one that is right."""
+    places = [(shard.name, path.parent) for shard in at.subject.shards for path in shard.project.glob(RUN)]
+    fault.draw.shuffle(places)
+    for name, folder in places:
+        path = damage.pick(folder, LAUNCHES, fault.draw)
+        if path is None or path in at.damaged:
+            continue
+        index = int(path.stem)
+        names = [path.name, f"{path.stem}-conflict.json", f"{index + 1:03d}.json", f"{index + 100:03d}.json"]
+        place = path.with_name(fault.draw.choice(names))
+        place = path if place != path and place.exists() else place
+        value = json.loads(path.read_bytes())
+        done.what = f"{path.relative_to(at.subject.root / 'reports')} again, as {place.name}"
+        if fault.kind == ALTERED:
+            value["body"]["duration_s"] += 1.0
+            if place != path and fault.draw.random() < 0.5:
+                value["digest"] = protocol.digest(value["body"])
+                done.what += ", with a right digest"
+            at.damaged.add(path) if place == path else None
+        at.damaged |= {place} - {path}  # nothing of the run
+        protocol.write_json(str(place), value)
+        done.shard = name
+        return True
     return False
 
 

@@ -21,6 +21,7 @@ from tests.cluster.conftest import NODES, SHARED
 
 DISK_MIB = 96
 FILLER = "filler"
+OFFSET = "campaign-clock"  # in each node's /tmp: by how many seconds its wall clock is off
 # Shorter than Slurm's own: a node counts as gone after 5 s, not 5 min, and what is queued again waits for 11 s, not 2
 # min (the time for which credentials hold).
 CONFIGURATION = """\
@@ -179,6 +180,11 @@ class Nodes:
         """The node's own: /tmp, and what the daemon keeps of jobs."""
         return self.folder / "nodes" / node
 
+    def clock(self, node: str) -> Path:
+        """By how much the jobs of a node see another wall clock. Its daemon sees the right one, or Slurm would refuse
+        its credentials."""
+        return self.disk(node) / "tmp" / OFFSET
+
     # -- all together --------------------------------------------------------------------------------------
 
     def repair(self) -> None:
@@ -187,6 +193,7 @@ class Nodes:
             self.start_controller()
         for node in NODES:
             free(self.disk(node))
+            self.clock(node).unlink(missing_ok=True)
             self.start_daemon(node)
         _until(lambda: "is UP" in self.slurm("scontrol", "ping", check=False))
         for node in NODES:

@@ -11,11 +11,12 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from tests.cluster.campaign.checks import Known, check
-from tests.cluster.campaign.faults import LATE, SILENT, Done, Fault, inject, shard_finished
+from tests.cluster.campaign.faults import CLOCK, LATE, SILENT, Done, Fault, inject, shard_finished
 from tests.cluster.campaign.nodes import Nodes
 from tests.cluster.campaign.subjects import Subject
 from tests.faults.random_faults.campaign import REMEDIES
@@ -180,6 +181,7 @@ class Round:
                     self.type()
             self._finish()
             self._time_limits(outcomes)
+            self._clocks(outcomes)
             if self.ended:
                 self.found += check(self, known)
             if self.found:
@@ -245,6 +247,15 @@ class Round:
                 state = re.search(r"JobState=(\w+)", told)
                 done.what += f": {state.group(1).lower() if state else 'not known'}"
 
+    def _clocks(self, outcomes: Sequence[tuple[Fault, Done]]) -> None:
+        """Which clocks are seen in records: those that were written at another time than they say."""
+        for fault, done in outcomes:
+            if fault.kind == CLOCK and done.shard:
+                own = [path for path in self.known if done.shard in path.parts and path.exists()]
+                off = [path for path in own if abs(_said_s(path) - path.stat().st_mtime) > 1800]
+                done.met = bool(off)
+                done.what += f"; {len(off)} launches say so"
+
     def _row(
         self, fault: Fault, done: Done, outcomes: Sequence[tuple[Fault, Done]], seed: int, number: int, took: float
     ) -> Row:
@@ -255,6 +266,14 @@ class Round:
                   done.met, outcome)  # fmt: skip
         row.found, row.remedies, row.typed, row.round_s = own, self.remedies, self.started, took
         return row
+
+
+def _said_s(record: Path) -> float:
+    """When it says that it was begun, in seconds of the epoch; now, where it is damaged."""
+    try:
+        return datetime.fromisoformat(json.loads(record.read_bytes())["body"]["started_utc"]).timestamp()
+    except (ValueError, KeyError):
+        return record.stat().st_mtime
 
 
 def save(rows: Sequence[Row], place: Path) -> None:

@@ -24,9 +24,10 @@ from reports.load.evidence import load_evidence
 from reports.render.report import Report
 from reports.render.summaries import render_summary
 from tests import projects
-from tests.cluster.campaign.nodes import Nodes, said
+from tests.cluster.campaign.nodes import OFFSET, Nodes, said
 from tests.conftest import ROOT
 from tests.faults import scripted
+from tests.faults.random_faults.faults import build_shim
 from tests.faults.random_faults.subjects import MEASURED, _without, _without_numbers
 
 MODES = ("real", "scripted")
@@ -91,7 +92,10 @@ class Subject:
         module = "harness" if self.mode == REAL else "tests.cluster.campaign.stand_in"
         words = [f"--matrix={self.root / 'matrix.yaml'}", "--executor=venv", "--explain=never",
                  f"--device={self.device}", *(["--on=slurm"] if nodes else [])]  # fmt: skip
-        variables = {"KERNEL_MATRIX_CACHE": str(self.cache), **({"SLURM_CONF": str(nodes.conf)} if nodes else {})}
+        # A file of a node's own: elsewhere there is none, and the clock is right.
+        clock = {"LD_PRELOAD": str(self.libraries / "clock.so"), "WALL_CLOCK_OFFSET": f"/tmp/{OFFSET}"}
+        slurm = {"SLURM_CONF": str(nodes.conf)} if nodes else {}
+        variables = {"KERNEL_MATRIX_CACHE": str(self.cache), **clock, **slurm}
         if self.mode == SCRIPTED:
             variables["LD_LIBRARY_PATH"] = str(self.libraries)
         with self.printed(number).open("wb") as file:
@@ -166,4 +170,5 @@ def build_library(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     source = Path(__file__).with_name("nvml.c")
     subprocess.run(["cc", "-shared", "-fPIC", "-o", folder / "libnvidia-ml.so.1", source], check=True)
+    build_shim(folder)
     return folder

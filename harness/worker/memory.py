@@ -1,0 +1,230 @@
+"""The memory of a target's calls, in a process of its own that has called nothing before.
+
+What a target allocates once and keeps (a workspace, a cache) is seen in its first call alone, and what the process
+called before can hide it. So a `Nursery` is forked from the process that computes before that computes anything, and
+every target is measured in a fresh fork of it: `CALLS` calls on the same inputs, when nothing is timed any more.
+
+On the CPU: resident memory that is not a file's, as Linux counts it (proc(5): RssAnon and RssShmem of
+/proc/self/status), and its peak within a call (VmHWM, set back by writing 5 to /proc/self/clear_refs). Huge pages are
+off, and what the C library keeps of freed memory is given back before every call: both would come in jumps. The first
+call loads code, which is no memory of the target's: its peak does not count, what it keeps does. On a GPU: by the
+counts of PyTorch's allocator; the rest only by what the device has less than before, when the calls are over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import os
+import select
+import signal
+import time
+from typing import TYPE_CHECKING, Any, Callable
+
+from . import channel, codec, protocol, wire
+from .tools import read_text
+
+if TYPE_CHECKING:
+    from .host import Callee
+    from .peer import Peer
+
+CALLS = 6
+LONGEST_S = 60.0  # for all of a target's calls, and what comes before them
+LAUNCH_S = 180.0  # from which on no further target of a launch is measured
+PR_SET_PDEATHSIG, PR_SET_THP_DISABLE = 1, 41
+KIB = 1024
+_libc = ctypes.CDLL(None)
+
+
+def of_rows(rows: list[wire.Timing], references: Peer, kernel: Peer | None) -> None:
+    """Add the memory of every target that was timed; where there is none, why."""
+    deadline = time.monotonic() + LAUNCH_S
+    for row in rows:
+        peer = kernel if row.target == protocol.KERNEL else references
+        if row.status != protocol.OK or peer is None:
+            continue
+        try:
+            if time.monotonic() > deadline:
+                raise wire.Failed(protocol.NOT_RUN, f"the targets before it took {LAUNCH_S:.0f} s")
+            order = wire.OpenOrder(row.workload, row.target)
+            row.memory = peer.read(wire.Memory, peer.request(channel.MEMORY, order))
+        except wire.Failed as error:
+            row.memory_message = str(error)[: protocol.MESSAGE_CHARACTERS]
+
+
+# -- in the process that computes --------------------------------------------------------------------------
+
+
+class Nursery:
+    """A process like that of `callee` as it is now. Each order is carried out in a fork of it, which then ends."""
+
+    def __init__(self, callee: Callee) -> None:
+        self.orders, theirs = channel.pair()
+        if os.fork() == 0:
+            try:
+                _end_with_parent()
+                _close_all_but(theirs.connection.fileno())
+                _serve(theirs, callee)
+            except channel.Closed:
+                pass
+            finally:
+                os._exit(0)
+        theirs.close()
+
+    def ask(self, payload: bytes, _file: int | None) -> bytes:
+        """The memory of a target, an `OpenOrder`. `wire.Failed` where its process ended, or took too long."""
+        try:
+            kind, content = self.orders.ask(channel.MEMORY, payload)
+        except (channel.Closed, channel.Unasked):
+            raise wire.Failed(protocol.CRASHED, protocol.GONE) from None
+        if kind == channel.FAILED:
+            said = codec.from_bytes(wire.Result, content)
+            raise wire.Failed(said.status, said.message, said.log_excerpt)
+        return content
+
+
+def _serve(orders: channel.Channel, callee: Callee) -> None:
+    while True:
+        _, token, payload, _ = orders.receive()
+        kind, content = _in_a_fork(callee, payload)
+        orders.send(kind, token, content)
+
+
+def _in_a_fork(callee: Callee, payload: bytes) -> tuple[bytes, bytes]:
+    """(DONE or FAILED, payload) of its answer."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            _end_with_parent()
+            with os.fdopen(writing, "wb") as file:
+                file.write(b"".join(callee.answered(lambda given, _: _measured(callee, given), payload)))
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as file:
+        late = not select.select([file], [], [], LONGEST_S)[0]
+        if late:
+            os.kill(child, signal.SIGKILL)
+        content = file.read(channel.MOST_BYTES // 2)
+    status = os.waitpid(child, 0)[1]
+    if late:
+        return _failed(f"{CALLS} calls took longer than {LONGEST_S:.0f} s")
+    if not content:
+        ended = f"by signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "without an answer"
+        return _failed(f"its process ended {ended} when it was called in a fresh one")
+    return content[:1], content[1:]
+
+
+def _failed(why: str) -> tuple[bytes, bytes]:
+    return channel.FAILED, codec.to_bytes(wire.Result(protocol.NOT_RUN, why))
+
+
+def _measured(callee: Callee, payload: bytes) -> bytes:
+    """In a process that opened nothing before, on inputs of its own."""
+    callee.torch.set_num_threads(callee.request.threads)
+    callee.open(payload, None)
+    assert callee.bind is not None
+    for tensor in callee.tensors.flat(callee.values):
+        tensor.copy_(tensor.clone())  # memory that nobody wrote to is not there yet
+    out, device = None, callee.request.device
+    if callee.in_slots:
+        shape, dtype = callee.workload.expected_output()
+        out = callee.torch.ones(shape, dtype=getattr(callee.torch, dtype), device=device)
+    with callee.kernels.blamed(callee.target):
+        call = callee.bind(callee.values, out)
+        found = on_gpu(call) if device == "cuda" else on_cpu(call)
+    if out is not None:  # which others allocate in the call
+        found.peak_bytes += out.numel() * out.element_size()
+    return codec.to_bytes(found)
+
+
+def _end_with_parent() -> None:
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def _close_all_but(kept: int) -> None:
+    """Connections of the process that it was forked from, whose end others wait for."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2 and int(name) != kept:
+            with contextlib.suppress(OSError):  # that of the listing itself
+                os.close(int(name))
+
+
+# -- on the CPU --------------------------------------------------------------------------------------------
+
+
+def on_cpu(call: Callable[[], Any]) -> wire.Memory:
+    """Of calls that were never made before. `wire.Failed` where the system does not tell."""
+    _libc.prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)
+    _settle()
+    start, peak = _held(_status()), 0
+    for number in range(CALLS):
+        before = _status()
+        _reset_peak()
+        output = call()
+        within = _status()["VmHWM"] - before["VmRSS"]
+        if number:
+            peak = max(peak, _held(before) - start + within)
+        del output
+        _settle()
+    return wire.Memory(peak_bytes=max(0, peak) * KIB, kept_bytes=max(0, _held(_status()) - start) * KIB)
+
+
+def _settle() -> None:
+    """Give back what was freed."""
+    gc.collect()
+    trim = getattr(_libc, "malloc_trim", None)  # of glibc
+    if trim is not None:
+        trim(0)
+
+
+def _status() -> dict[str, int]:
+    """In KiB."""
+    lines = (line.split() for line in read_text("/proc/self/status").splitlines())
+    found = {words[0].rstrip(":"): int(words[1]) for words in lines if words[2:] == ["kB"]}
+    if not found.keys() >= {"VmHWM", "VmRSS", "RssAnon", "RssShmem"}:
+        raise wire.Failed(protocol.NOT_RUN, "/proc/self/status does not tell a process's memory here")
+    return found
+
+
+def _held(status: dict[str, int]) -> int:
+    return status["RssAnon"] + status["RssShmem"]
+
+
+def _reset_peak() -> None:
+    try:
+        with open("/proc/self/clear_refs", "w") as file:
+            file.write("5")
+    except OSError as error:
+        raise wire.Failed(protocol.NOT_RUN, f"the peak of a process's memory cannot be set back: {error}") from None
+
+
+# -- on a GPU ----------------------------------------------------------------------------------------------
+
+
+def on_gpu(call: Callable[[], Any]) -> wire.Memory:
+    """The same. What is allocated outside of PyTorch's allocator and freed within a call is not seen."""
+    from torch import cuda
+
+    def settle() -> None:
+        cuda.synchronize()
+        gc.collect()
+        cuda.empty_cache()
+
+    settle()
+    allocated, reserved, free = cuda.memory_allocated(), cuda.memory_reserved(), cuda.mem_get_info()[0]
+    cuda.reset_peak_memory_stats()
+    for _ in range(CALLS):
+        output = call()
+        cuda.synchronize()
+        del output
+    peak, most_reserved = cuda.max_memory_allocated(), cuda.max_memory_reserved()
+    settle()
+    return wire.Memory(
+        peak_bytes=peak - allocated,
+        kept_bytes=max(0, cuda.memory_allocated() - allocated),
+        reserved_bytes=most_reserved - reserved,
+        outside_bytes=max(0, free - cuda.mem_get_info()[0] - (cuda.memory_reserved() - reserved)),
+    )

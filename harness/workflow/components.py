@@ -1,0 +1,284 @@
+"""The experiment `component`: PyTorch is held, and one package at a time is the other environment's, both ways.
+
+What is measured is an ordinary run of its own: both environments, and for each package that differs two more. So times
+are compared within blocks, a pair that does not load is a broken environment with its message, and what was interrupted
+goes on. The record holds what that run saw.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harness.config import keys
+from harness.config.environments import Environment, package_versions
+from harness.config.matrix import Matrix
+from harness.config.pins import ensure_pins, pins_path, swapped_pins
+from harness.config.plan import Plan, PlannedEnvironment
+from harness.errors import HarnessError, InfrastructureError
+from harness.experiments.components import MOST_PACKAGES, Component, Exchanged, differing, exchanges
+from harness.experiments.plan import Focus, moves
+from harness.experiments.run import planned, slowed
+from harness.isolate.remove import remove_environment
+from harness.run.folders import now_utc
+from harness.run.prepare import Options, Prepared, make_plan
+from harness.schema.experiment_records import ComponentResult, ComponentsRecord, TargetSeen
+from harness.schema.records import ValidationRecord
+from harness.schema.run_records import Cell, Selection
+from harness.schema.storage import Run, load_record, save_record
+from harness.stats.medians import COLD, time_us
+from harness.tools import cache_folder
+from harness.typed import typed
+from harness.worker import protocol
+
+EXPERIMENT = "component"
+TIMED_LAUNCHES = 5  # of each environment, at most: enough where no launch of one lies among another's
+Measure = Callable[[Options, Selection], Run]
+OF_HOST = "the host's PyTorch is what this machine has: nothing in it is exchanged"
+TOO_MANY = f"not exchanged: {MOST_PACKAGES} packages are at most, those first that matrix.yaml names"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """A kernel on a workload and device that moved between the baseline and this cell's environment, and the packages
+    that may be why."""
+
+    cell: Cell
+    timed: bool
+    specs: dict[str, Environment]  # of both environments, by id
+    components: tuple[Component, ...]
+
+
+def moved_cells(run: Run, focus: Focus) -> dict[Cell, bool]:
+    """What moved, and whether in time: results, by the cases that other experiments are made of, and kernels' times."""
+    record = run.load()
+    validations = {(v.kernel, v.workload, v.device, v.environment): v for v in run.validations()}
+    builds = {(b.kernel, b.device, b.environment): b for b in run.builds()}
+    found: dict[Cell, bool] = {}
+    for cell in (cell for case in planned(run, focus).cases for cell in case.cells):
+        place = cell.kernel, cell.workload, cell.device
+        sides = [validations.get((*place, environment)) for environment in (record.baseline, cell.environment)]
+        codes = [builds.get((cell.kernel, cell.device, e)) for e in (record.baseline, cell.environment)]
+        if sides[0] is not None and sides[1] is not None and moves(sides[0], sides[1], *codes):
+            found[cell] = False
+    for target in slowed(run, focus):
+        if target.target == protocol.KERNEL:
+            found[target.cells[1]] = True
+    return found
+
+
+def open_questions(run: Run, matrix: Matrix, plan: Plan, focus: Focus, *, again: bool = False) -> list[Question]:
+    """What packages may answer, and the run has no answer to. `again`: also where none could be exchanged."""
+    stacks = {record.id: record for record in run.environments()}
+    found = []
+    for cell, timed in moved_cells(run, focus).items() if plan.mode == "matrix" else ():
+        path = record_path(run, cell)
+        if path.exists() and not (again and load_record(path, ComponentsRecord).status != protocol.OK):
+            continue
+        specs = {id: plan.environment(id).spec for id in (plan.baseline, cell.environment)}
+        named = package_versions([*matrix.packages, *(package for spec in specs.values() for package in spec.packages)])
+        pair = stacks[plan.baseline], stacks[cell.environment]
+        components = differing(*pair, matrix.kernel(cell.kernel), cell.device, named)
+        if components:
+            found.append(Question(cell=cell, timed=timed, specs=specs, components=tuple(components)))
+    return found
+
+
+def record_path(run: Run, cell: Cell) -> Path:
+    return run.experiment_path(cell.environment, cell.kernel, cell.device, cell.workload, EXPERIMENT)
+
+
+def exchange_components(
+    options: Options, selection: Selection, prepared: Prepared, run: Run, focus: Focus, measure: Measure,
+    *, again: bool = False,
+) -> None:  # fmt: skip
+    """Answer what the run's records ask. `measure` makes an ordinary run. Environments made for it are removed
+    when all is answered: questions share them."""
+    made: dict[str, str] = {}
+    for question in open_questions(run, prepared.matrix, prepared.plan, focus, again=again):
+        cell = question.cell
+        print(f"exchanging packages: {cell.id}: {', '.join(each.package for each in question.components)}", flush=True)
+        exchange = Exchange(options, selection, prepared, question, made)
+        record = exchange.record(measure)
+        save_record(record_path(run, cell), record)
+        for result in record.results:
+            if result.status != protocol.OK:
+                print(f"{result.package} of {result.package_of} in {result.torch_of}: {result.message}", flush=True)
+        if record.status != protocol.OK:
+            print(f"nothing was exchanged; to try again: {typed('explain', str(run.folder))}", flush=True)
+    for id, key in made.items():
+        remove_environment(prepared.choice, cache_folder(), id, key, run.load().created_utc)
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One question, and the run that answers it. `made` gets the ids and keys of exchanged environments."""
+
+    options: Options
+    selection: Selection
+    prepared: Prepared
+    question: Question
+    made: dict[str, str]
+
+    def record(self, measure: Measure) -> ComponentsRecord:
+        question, started, begun = self.question, now_utc(), time.monotonic()
+        if any(spec.is_host for spec in question.specs.values()):
+            able, left = [], [replace(each, why=OF_HOST) for each in question.components]
+        else:
+            able = [each for each in question.components if not each.why][:MOST_PACKAGES]
+            left = [replace(each, why=each.why or TOO_MANY) for each in question.components if each not in able]
+        wanted, (base, this) = exchanges(question.specs, able), question.specs
+        results = [_not_run(each, base, this, each.why) for each in left]
+        digest = name = ""
+        if wanted:
+            try:
+                digest, run, seen = self._measured(wanted, measure)
+                name, results = run.folder.name, [*seen, *results]
+            except HarnessError as error:  # a bundle without them, or no index: what the run holds is worth its page
+                why = f"{error}{self._elsewhere(wanted)}"
+                results += [_not_run(each.component, each.torch_of, each.package_of, why) for each in wanted]
+        ran = any(result.package and result.status == protocol.OK for result in results)
+        return ComponentsRecord(
+            **question.cell.model_dump(),
+            key=keys.of("components", run=digest, timed=question.timed),
+            started_utc=started,
+            duration_s=round(time.monotonic() - begun, 3),
+            status=protocol.OK if ran else protocol.NOT_RUN,
+            message="" if ran else results[-1].message,
+            baseline=base,
+            run=name,
+            timed=question.timed,
+            results=results,
+        )
+
+    def _measured(
+        self, wanted: Sequence[Exchanged], measure: Measure
+    ) -> tuple[str, Run, list[ComponentResult]]:
+        """(the run's key, the run, what it saw). InfrastructureError or InputError where it cannot be made."""
+        question, matrix = self.question, self.prepared.matrix
+        specs = list(question.specs.values())
+        for each in wanted:
+            specs += [each.spec] if each.spec not in specs else []
+        launches = min(self.prepared.plan.launches_each, TIMED_LAUNCHES) if question.timed else 1
+        some = {"launches": launches, "most_launches": launches}
+        derived = matrix.model_copy(update={"environments": specs, "baseline": specs[0].id(), **some})
+        options = replace(
+            self.options, derived=derived, blocks=None if question.timed else 0, explain=False, profile=False,
+            kernelbench=None, fresh=False,
+        )  # fmt: skip
+        cell = question.cell
+        only = {"kernels": (cell.kernel,), "workloads": (cell.workload,), "devices": (cell.device,)}
+        selection = self.selection.model_copy(update={**only, "launches": launches})
+        with self._pinned(wanted):
+            made = make_plan(options, selection, write_pins=True)
+            ids = [each.id for each in made.plan.environments]
+            if ids[:2] != list(question.specs):
+                raise InfrastructureError(
+                    f"wheels come from another index than those of {', '.join(question.specs)}",
+                    "once that index answers again, start the same command",
+                )
+            run = measure(options, selection)
+        id_of = {id: environment for environment, id in zip(specs, ids, strict=True)}
+        seen = [_seen(run, cell, id, torch_of=id, package_of=id) for id in ids[:2]]
+        for each in wanted:
+            id = next(id for id, spec in id_of.items() if spec == each.spec)
+            place = {"package": each.component.package, "torch_of": each.torch_of, "package_of": each.package_of}
+            version = each.component.versions[list(question.specs).index(each.package_of)]
+            seen.append(_seen(run, cell, id, version=version, **place))
+        own = {record.id: record.key for record in run.environments() if id_of[record.id] not in matrix.environments}
+        self.made.update(own)
+        return made.plan.digest, run, seen
+
+    @contextmanager
+    def _pinned(self, wanted: Sequence[Exchanged]) -> Iterator[None]:
+        """Pin files of exchanged environments: one package's lines are the other's. Those that were not there are
+        removed."""
+        root, plan, written = self.options.root, self.prepared.plan, []
+        texts = {
+            id: ensure_pins(root, plan.environment(id), self.prepared.matrix)[0].read_text(encoding="utf-8")
+            for id in self.question.specs
+        }
+        try:
+            for each in wanted:
+                index = plan.environment(each.torch_of).index
+                path = pins_path(root, PlannedEnvironment(spec=each.spec, index=index))
+                if not path.exists():
+                    text = swapped_pins(texts[each.torch_of], texts[each.package_of], each.component.package)
+                    protocol.write_atomically(str(path), text.encode())
+                    written.append(path)
+            yield
+        finally:
+            for path in written:
+                path.unlink(missing_ok=True)
+
+    def _elsewhere(self, wanted: Sequence[Exchanged]) -> str:
+        """What to do where no environment can be made on the spot."""
+        if self.prepared.choice.bundle is None:
+            return ""
+        lines = (
+            f'{{torch: "{spec.torch}", cuda: "{spec.cuda}", python: "{spec.python}", '
+            f"packages: [{', '.join(spec.packages)}]}}"
+            for spec in (each.spec for each in wanted)
+        )
+        return (
+            f"; a bundle makes no environments: where images can be made, add under environments of matrix.yaml "
+            f"{'; '.join(lines)}; then pack it again: {typed('bundle')}"
+        )
+
+
+def _not_run(component: Component, torch_of: str, package_of: str, why: str) -> ComponentResult:
+    return ComponentResult(
+        package=component.package, torch_of=torch_of, package_of=package_of, status=protocol.NOT_RUN, message=why
+    )
+
+
+def _seen(
+    run: Run, cell: Cell, id: str, *, torch_of: str, package_of: str, package: str = "", version: str = ""
+) -> ComponentResult:
+    """What a run saw of a cell in one of its environments."""
+    stack = next(record for record in run.environments() if record.id == id)
+    found = ComponentResult(
+        package=package, version=version, torch_of=torch_of, package_of=package_of, environment=id,
+        status=stack.status, message=stack.message,
+    )  # fmt: skip
+    if stack.status != protocol.OK:
+        return found
+    path = run.validation_path(cell.model_copy(update={"environment": id}))
+    validation = load_record(path, ValidationRecord)
+    times: dict[str, list[float]] = {}
+    for launch in run.launches():
+        for timing in launch.timings if launch.environment == id else ():
+            median_us = time_us(timing, COLD)
+            if median_us is not None:
+                times.setdefault(timing.target, []).append(median_us)
+    targets = [_outputs(validation, target) for target in dict.fromkeys((protocol.KERNEL, *_targets(validation)))]
+    targets = [each.model_copy(update={"times_us": times.get(each.target, [])}) for each in targets]
+    return found.model_copy(update={"targets": targets})
+
+
+def _targets(validation: ValidationRecord) -> list[str]:
+    return [result.target for recipe in validation.recipes for result in recipe.targets]
+
+
+def _outputs(validation: ValidationRecord, target: str) -> TargetSeen:
+    """A target's outputs over all recipes, against the truth where there is one."""
+    rows = [(recipe, r) for recipe in validation.recipes for r in recipe.targets if r.target == target]
+    judged = [(recipe.trials, r, next(iter(r.against), None)) for recipe, r in rows]
+    failed = next((r for _, r, _ in judged if r.status not in protocol.RAN), None)
+    whole = validation if target == protocol.KERNEL and validation.status not in protocol.RAN else failed
+    if whole is not None:
+        return TargetSeen(target=target, status=whole.status, message=whole.message)
+    known = [(trials, r, against) for trials, r, against in judged if against is not None]
+    runs = sum(trials for trials, _, _ in known)
+    passed = sum(against.passed.get(validation.decides, against.passed.get("kernelbench", 0)) for *_, against in known)
+    return TargetSeen(
+        target=target,
+        status=protocol.OK if passed == runs else protocol.WRONG,
+        runs=runs,
+        passed=passed,
+        max_units=max((a.max_units for *_, a in known if a.max_units is not None), default=None),
+        output_sha256=[digest or "" for _, r in rows for digest in r.output_sha256],
+    )

@@ -1,0 +1,62 @@
+"""Which packages differ between environments, and which of them moved something: the summary of all exchanges. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from reports.attribute.facts.cases import cases
+from reports.attribute.facts.components import COMPONENT, TOGETHER
+from reports.attribute.facts.swaps import NEITHER, PLACE
+from reports.compare.rows import KERNEL
+from reports.load.evidence import Evidence
+from reports.model import Comparison
+
+ANSWERS = {
+    COMPONENT: "moved it: {what} goes with the package, whichever PyTorch it is with",
+    TOGETHER: "moved it together with the rest of the environment: {what} changes only if both do",
+    PLACE: "not the reason: {what} goes with the rest of the environment, with either version",
+    NEITHER: "{what} did not change in these runs",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackageAnswer:
+    """One package on one kernel: what its exchange between two environments showed."""
+
+    package: str
+    versions: tuple[str, str]
+    baseline: str
+    environment: str
+    kernel: str
+    workload: str
+    device: str
+    moved: bool
+    answer: str
+    record: str
+
+
+def package_answers(evidence: Evidence, rows: Sequence[Comparison]) -> list[PackageAnswer]:
+    """Of every package that was exchanged, or could not be, those first that moved something."""
+    found = []
+    for case in cases(evidence, [row for row in rows if row.kind == KERNEL]) if evidence.components else ():
+        by_result = {(cell.workload, each.package): kind for cell, each, kind in case.exchanged}
+        for cell, each in ((one, each) for one in case.cells for each in one.exchanges):
+            kinds = {"the result": by_result.get((cell.workload, each.package))}
+            if each.timed:
+                kinds["the time"] = case.time_follows(each)
+            known = {what: kind for what, kind in kinds.items() if kind in ANSWERS}
+            told = [ANSWERS[kind].format(what=what) for what, kind in known.items()]
+            stacks = [evidence.environments.get(name) for name in case.environments]
+            wheels = [stack.observed.wheels.get(each.package) if stack and stack.observed else None for stack in stacks]
+            one, two = (wheel.version if wheel else "" for wheel in wheels)
+            found.append(
+                PackageAnswer(
+                    package=each.package, versions=(one, two), baseline=case.baseline, environment=case.environment,
+                    kernel=case.kernel, workload=cell.workload, device=case.device,
+                    moved=any(kind in (COMPONENT, TOGETHER) for kind in known.values()),
+                    answer="; ".join([*told, *each.problems]) or "undecided: it goes with neither alone",
+                    record=each.path,
+                )
+            )  # fmt: skip
+    return sorted(found, key=lambda each: not each.moved)

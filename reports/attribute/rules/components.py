@@ -1,0 +1,100 @@
+"""Rules for a package inside the environments that moved: what follows it while PyTorch is held, both ways."""
+
+from __future__ import annotations
+
+from packaging.version import InvalidVersion, Version
+
+from reports import model
+from reports.attribute import causes, figures
+from reports.attribute.causes import DECISIVE, STRONG, Cause, RuledOut
+from reports.attribute.evidence import became, excluded
+from reports.attribute.facts.cases import CaseFacts
+from reports.attribute.facts.components import COMPONENT, TOGETHER, Exchange
+from reports.attribute.facts.times import TimeChange
+from reports.attribute.wording import make, make_of_time
+from reports.model import Seen
+from reports.text import bisect_command
+
+HELD = "held: with either PyTorch, result and package go together"
+NOT_BOTH = Seen(text="not excluded: PyTorch's own part, for one of the two exchanges could not be run")
+
+
+def component_moved(case: CaseFacts) -> Cause | None:
+    """Results that go with a package, whichever PyTorch it is with; or with both together."""
+    found = [(cell, each, kind) for cell, each, kind in case.exchanged if kind in (COMPONENT, TOGETHER)]
+    if not found or case.alone:
+        return None
+    cell, exchange, kind = found[0]
+    both = kind == COMPONENT and not exchange.one_way and len({each.package for _, each, _ in found}) == 1
+    sure = both and not case.unsteady and not case.follows_poison
+    alike = [other for other in case.moved if other.verdict == cell.verdict]
+    return make(
+        case, causes.COMPONENT_MOVED, DECISIVE if sure else STRONG,
+        "component_moved" if kind == COMPONENT else "component_together", [cell, *alike],
+        [
+            cell.why,
+            *(cell.seen(_seen(each, case), each.path) for _, each, _ in found),
+            *(Seen(text=text, record=exchange.path) for text in exchange.problems),
+            *([NOT_BOTH] if exchange.one_way else []),
+        ],
+        ruled_out=[
+            excluded("the inputs", cell.inputs),
+            RuledOut(rival="PyTorch's version", how=HELD, record=exchange.path) if both else None,
+            excluded("chance", case.steady),
+        ],
+        figures=[figures.exchange_figure(exchange)], what=became(cell), fix=_fix(exchange, cell.verdict),
+        command=_next(case, exchange, cell.workload, "correctness"),
+        package=exchange.package, one=exchange.versions[0], two=exchange.versions[1],
+    )  # fmt: skip
+
+
+def _seen(exchange: Exchange, case: CaseFacts) -> str:
+    one, two = exchange.versions
+    base, this = case.versions
+    return (
+        f"{exchange.package} {two} was put into the environment of {base}, and {one} into that of {this} "
+        f"(run {exchange.run})"
+    )
+
+
+def _next(case: CaseFacts, exchange: Exchange, workload: str, what: str) -> str:
+    """The bisection of the package's releases; '' where its version went down, for it takes the earlier one first."""
+    command, (one, two) = case.evidence.run.command, exchange.versions
+    try:
+        later = Version(one) < Version(two)
+    except InvalidVersion:
+        later = False
+    if not later or "--bundle" in command:
+        return ""
+    return bisect_command(
+        command, component=exchange.package, good=one, bad=two, torch=case.environment, kernel=case.kernel,
+        workload=workload, device=case.device, what=what,
+    )  # fmt: skip
+
+
+def _fix(exchange: Exchange, verdict: str) -> str:
+    worse = verdict not in (model.FIXED, model.MORE_EXACT, model.IMPROVED)
+    return f"pin {exchange.package}=={exchange.versions[0]} (packages, in matrix.yaml)" if worse else ""
+
+
+def component_of_time(change: TimeChange) -> Cause | None:
+    """A time that goes with a package, whichever PyTorch it is with."""
+    case = change.case
+    kinds = [(cell, each, case.time_follows(each)) for cell in change.cells for each in cell.exchanges if each.timed]
+    found = [(cell, each) for cell, each, kind in kinds if kind == COMPONENT]
+    if not found:
+        return None
+    cell, exchange = found[0]
+    both = not exchange.one_way and len({each.package for _, each in found}) == 1
+    held = RuledOut(rival="PyTorch's version", how="held: it made no such difference", record=exchange.path)
+    return make_of_time(
+        change, causes.COMPONENT_MOVED, DECISIVE if both else STRONG, "component_of_time",
+        [
+            cell.seen(_seen(exchange, case), exchange.path),
+            *(Seen(text=text, record=exchange.path) for text in exchange.problems),
+            *([NOT_BOTH] if exchange.one_way else []),
+        ],
+        [held if both else None], [figures.exchange_figure(exchange, times=True)],
+        fix=_fix(exchange, change.verdict), command=_next(case, exchange, cell.workload, "latency"),
+        package=exchange.package, one=exchange.versions[0], two=exchange.versions[1],
+    )  # fmt: skip

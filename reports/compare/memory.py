@@ -1,0 +1,130 @@
+"""Peak memory of one target's calls in one environment, and its verdict against the same in the baseline. Pure.
+
+One launch gives one peak, and environments are compared as their times are: by the ratio within blocks, with its
+interval and a test over all rows. Peaks are whole pages of a few megabytes, so a change counts only where it is also
+`FLOOR_BYTES` or more: what is smaller counts as that much, and of little memory only a large share counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+
+from harness.schema.records import Memory as Measured
+from harness.schema.run_records import Cell
+from harness.stats import decide, effects
+from reports import model
+from reports.compare.latency import WORDS, of_shared_blocks
+from reports.load.evidence import Evidence
+from reports.model import Memory, MemorySide
+from reports.text import bytes_text, memory_change, ratio_interval, words
+
+FLOOR_BYTES = 1 << 20
+NOT_MEASURED = "memory was not measured"
+Pair = tuple[MemorySide, MemorySide]
+
+
+def side(evidence: Evidence, cell: Cell, target: str, measured_with: str | None) -> MemorySide:
+    """`target` is `kernel` or a reference's name; the cell's kernel is the one in whose launches it was measured."""
+    launches = evidence.timed(cell, target)
+    found = [(launch.block, launch.memory) for launch in launches if launch.memory is not None]
+    if not found:
+        failed = next((launch for launch in launches if launch.memory_message or launch.status != "ok"), None)
+        why = (failed.memory_message or failed.message or words(failed.status)) if failed is not None else ""
+        message = f"{NOT_MEASURED}: {why}" if why else NOT_MEASURED
+        return MemorySide(environment=cell.environment, status="not_run", message=message, measured_with=measured_with)
+
+    def middle(read: Callable[[Measured], int | None]) -> float | None:
+        values = [value for _, measured in found if (value := read(measured)) is not None]
+        return median(values) if values else None
+
+    return MemorySide(
+        environment=cell.environment,
+        status="ok",
+        record=evidence.launches_pointer(cell.environment, cell.kernel, cell.device),
+        measured_with=measured_with,
+        blocks=[block for block, _ in found],
+        peaks_bytes=[measured.peak_bytes for _, measured in found],
+        peak_bytes=middle(lambda measured: measured.peak_bytes),
+        kept_bytes=middle(lambda measured: measured.kept_bytes),
+        reserved_bytes=middle(lambda measured: measured.reserved_bytes),
+        outside_bytes=middle(lambda measured: measured.outside_bytes),
+    )
+
+
+def _shared(pair: Pair) -> tuple[list[float], list[float]]:
+    base, this = (
+        {block: float(max(peak, FLOOR_BYTES)) for block, peak in zip(each.blocks, each.peaks_bytes, strict=True)}
+        for each in pair
+    )
+    return of_shared_blocks(base, this)
+
+
+def min_effect(pair: Pair, share: float) -> float:
+    """The smallest change that counts: the share, or as much as `FLOOR_BYTES` are of the smaller peak."""
+    peaks = [each.peak_bytes or 0.0 for each in pair]
+    return max(share, FLOOR_BYTES / max(FLOOR_BYTES, min(peaks)))
+
+
+def _untested(pair: Pair, share: float, names: Mapping[str, str], not_comparable: str) -> Memory:
+    """The verdict where there is nothing to test, and none yet where both were measured in the same blocks."""
+    missing = [each for each in pair if each.status != "ok"]
+    word, why = "", ""
+    if missing:
+        word, why = model.NO_DATA, missing[0].message
+        if len(missing) == 1:
+            why = f"{missing[0].message} in {names[missing[0].environment]}"
+    elif not_comparable:
+        word, why = model.UNDECIDED, not_comparable
+    elif not _shared(pair)[0]:
+        word, why = model.UNDECIDED, "no block has launches of both environments"
+    return Memory(verdict=word, why=why, baseline=pair[0], this=pair[1], min_effect=min_effect(pair, share))
+
+
+def decide_all(
+    pairs: Sequence[Pair],
+    names: Mapping[str, str],
+    share: float,
+    confidence: float,
+    rate: float,
+    *,
+    looks: int = 1,
+    not_comparable: str = "",
+) -> list[Memory]:
+    """Verdicts of all rows of a report together, as `latency.decide_all`; `share`: the smallest change that counts."""
+    results = [_untested(pair, share, names, not_comparable) for pair in pairs]
+    tested = [index for index, each in enumerate(results) if not each.verdict]
+    estimates = effects.compare_launches([_shared(pairs[index]) for index in tested], confidence)
+    q_values = decide.adjust([estimate.p_value for estimate in estimates], looks)
+    for index, estimate, q_value in zip(tested, estimates, q_values, strict=True):
+        results[index] = _decided(results[index], estimate, q_value, rate)
+    return results
+
+
+def _decided(untested: Memory, estimate: effects.Estimate, q_value: float | None, rate: float) -> Memory:
+    outcome = decide.decide(estimate, q_value, untested.min_effect, rate)
+    memory = replace(
+        untested,
+        verdict=WORDS[outcome],
+        ratio=estimate.ratio,
+        low=estimate.low,
+        high=estimate.high,
+        p_value=estimate.p_value,
+        q_value=q_value,
+        spread=estimate.spread,
+    )
+    return replace(memory, why=_why(memory, estimate.blocks))
+
+
+def _why(memory: Memory, blocks: int) -> str:
+    count = f"{blocks} + {blocks} launches"
+    if memory.low is None or memory.high is None:
+        return f"{count}: at least 2 launches of each are needed to estimate their spread"
+    interval = f"{memory_change(memory)}: {ratio_interval(memory.ratio or 1.0, memory.low, memory.high)}, {count}"
+    if memory.verdict in (model.REGRESSED, model.IMPROVED):
+        return f"{'more' if memory.verdict == model.REGRESSED else 'less'}: {interval}, q = {memory.q_value:.2g}"
+    least = f"{memory.min_effect:.0%}" if memory.min_effect < 1 else bytes_text(FLOOR_BYTES)
+    if memory.verdict == model.PASS:
+        return f"within {least}: {interval}"
+    return f"neither within {least} nor beyond it: {interval}"

@@ -1,0 +1,101 @@
+"""Packages exchanged between the two real versions: stand-ins that compute something else, or take longer."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+from harness.experiments.plan import Focus
+from harness.run.prepare import Options, make_plan
+from harness.schema.experiment_records import ComponentsRecord
+from harness.schema.run_records import Selection
+from harness.schema.storage import Run
+from harness.tools import cache_folder
+from harness.workflow.components import exchange_components
+from harness.workflow.matrix import measure
+from reports.attribute import Cause, causes, explained
+from tests.environments.local_wheels import write_wheel
+from tests.projects import HEAD, make_project
+
+pytestmark = [pytest.mark.environments, pytest.mark.alone, pytest.mark.slow, pytest.mark.timeout(3600)]
+OWN = "  - {{torch: '{0}', cuda: '12.1', python: '3.11', packages: [matrixdemo=={1}, matrixother=={1}]}}"
+DEMO = "import time\ndef scaled(x):\n    return x * {0}\ndef waited(x):\n    time.sleep({1})\n    return x * 2.0\n"
+PROBLEM = """\
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.tanh(x * 2.0)
+def get_inputs():
+    return [torch.randn(64, 64)]
+def get_init_inputs():
+    return []
+"""
+SOLUTION = """\
+import torch, matrixdemo, matrixother
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return torch.tanh({0})
+"""
+KERNELS = {
+    "follows": "matrixdemo.scaled(x)",
+    "slower": "matrixdemo.waited(x)",
+    "pytorch": "x * (2.0 if torch.__version__ < '2.2' else 2.01)",
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    folder = tmp_path_factory.mktemp("components")
+    for version, source in (("1.0", DEMO.format("2.0", 0)), ("2.0", DEMO.format("2.01", 0.02))):
+        write_wheel(folder / "wheels", "matrixdemo", version, source)
+        write_wheel(folder / "wheels", "matrixother", version, f"VERSION = {version}\n")
+    line = "  - {{name: {0}, problem: p.py, model_new: {0}.py, devices: [cpu], trials: 2}}\n"
+    environments = "\n".join(OWN.format(*each) for each in (("2.1.0", "1.0"), ("2.5.0", "2.0")))
+    text = HEAD.format(baseline="2.1.0", environments=environments).replace("unches: 2", "unches: 3")
+    files = {"p.py": PROBLEM, **{f"{name}.py": SOLUTION.format(code) for name, code in KERNELS.items()}}
+    project = make_project(folder / "project", text + "kernels:\n" + "".join(map(line.format, KERNELS)), files)
+    before = set((cache_folder() / "environments").glob("*"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UV_FIND_LINKS", str(folder / "wheels"))
+        options = Options(matrix_path=project / "matrix.yaml", command=("matrix",), executor="venv", explain=False)
+        made = measure(options, Selection())
+        prepared = make_plan(options, Selection(), write_pins=True)
+        exchange_components(options, Selection(), prepared, made, Focus(), measure)
+    left = set((cache_folder() / "environments").glob("*")) - before
+    yield made
+    for path in (cache_folder() / "environments").glob("*-matrixdemo-*"):
+        shutil.rmtree(path)
+    assert {path.name.rpartition("-")[0] for path in left} <= set(made.load().environments), "exchanged ones are left"
+
+
+def record_of(run: Run, kernel: str) -> ComponentsRecord:
+    return next(record for record in run.experiments(ComponentsRecord) if record.kernel == kernel)
+
+
+def causes_of(run: Run, kernel: str, about: str) -> list[Cause]:
+    return [cause for cause in explained(run.folder) if cause.kernel == kernel and cause.about == about]
+
+
+def test_what_follows_the_package_is_decisive_and_the_other_package_blamed_for_nothing(run: Run) -> None:
+    (lead,) = causes_of(run, "follows", causes.CORRECTNESS)
+    assert (lead.cause, lead.grade) == (causes.COMPONENT_MOVED, causes.DECISIVE), lead.statement
+    assert "matrixdemo" in lead.statement and "matrixother" not in lead.statement
+    results = [result for result in record_of(run, "follows").results if result.package]
+    assert sorted((r.package, r.version) for r in results) == [
+        (package, version) for package in ("matrixdemo", "matrixother") for version in ("1.0", "2.0")
+    ]
+    assert all(result.status == "ok" for result in results)
+
+
+def test_a_time_follows_the_package(run: Run) -> None:
+    (lead,) = causes_of(run, "slower", causes.LATENCY)
+    assert (lead.cause, lead.grade) == (causes.COMPONENT_MOVED, causes.DECISIVE), lead.statement
+    assert "matrixdemo" in lead.statement and record_of(run, "slower").timed
+
+
+def test_what_pytorch_moves_is_not_blamed_on_a_package(run: Run) -> None:
+    (lead,) = causes_of(run, "pytorch", causes.CORRECTNESS)
+    assert causes.COMPONENT_MOVED not in lead.causes, lead.statement
+    assert any("matrixdemo, matrixother of the other environment" in each.how for each in lead.excluded)

@@ -1,0 +1,122 @@
+"""Packages that were exchanged while PyTorch was held: what is blamed, how surely, and what is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.schema.storage import Run, save_record
+from reports.attribute import causes
+from reports.attribute.causes import DECISIVE, STRONG, SUGGESTIVE
+from reports.load.evidence import load_evidence
+from reports.render.page import render_page
+from reports.render.report import Report
+from reports.render.summaries import render_summary_text
+from tests.unit.attributed import FELL, Known, Make, by, causes_of, check, spec, words, written_in_python
+from tests.unit.experiments import KERNEL, clean, exchanged
+from tests.unit.spec import BASE, NEXT, Case
+from tests.unit.synthetic import write_run
+
+PACKAGES: dict[str, Any] = {"packages": {BASE: {"demo": "1.0", "other": "1.0"}, NEXT: {"demo": "2.0", "other": "2.0"}}}
+MOVED, PYTORCH = causes.COMPONENT_MOVED, causes.REFERENCE_MOVED
+DIED = (NEXT, "kernel", Case(status="crashed", message="forward raised AttributeError: no scaled"))
+
+
+def made(case: Any = FELL, **changes: Any) -> Any:
+    return spec(case, **PACKAGES, **changes)
+
+
+def python(run: Run) -> None:
+    """A Python file, of which nothing is compiled."""
+    written_in_python(run)
+    for build in run.builds():
+        bare = build.model_copy(update={"objects": {}, "functions": [], "artifact_sha256": "", "flags": []})
+        save_record(run.build_path(build.environment, build.kernel, build.device), bare)
+
+
+def packages(**letters: str) -> Make:
+    return by(exchanged, letters)
+
+
+KNOWN = {
+    "it follows the package, both ways; another one differs too": Known(
+        made(), [python, clean, packages(demo="AABB", other="ABAB")], MOVED, DECISIVE, never=[PYTORCH],
+        says=["demo changed", "1.0 in PyTorch 2.1.0", "with either PyTorch"], silent=["other"],
+    ),
+    "a crash follows the package": Known(
+        made(DIED), [python, clean, packages(demo="AAXX")], MOVED, DECISIVE
+    ),
+    "PyTorch moved it, and no package": Known(
+        made(), [python, clean, packages(demo="ABAB", other="ABAB")], PYTORCH, never=[MOVED],
+        says=["demo, other of the other environment"],
+    ),
+    "one pair does not load": Known(
+        made(), [python, clean, packages(demo="AA-B", other="ABAB")], MOVED, STRONG,
+        says=["libdemo.so.1 is not there", "could not be run"],
+    ),
+    "it takes both": Known(
+        made(), [python, clean, packages(demo="AAAB")], MOVED, STRONG, says=["come together"]
+    ),
+    "either of them is enough, which says nothing": Known(
+        made(), [python, clean, packages(demo="ABBB")], PYTORCH, SUGGESTIVE, also=[MOVED]
+    ),
+    "what does not load either way is a rival": Known(
+        made(), [python, clean, packages(demo="A--B")], PYTORCH, SUGGESTIVE, also=[MOVED]
+    ),
+    "nothing was exchanged: the packages are a rival": Known(
+        made(), [python, clean], PYTORCH, SUGGESTIVE, also=[MOVED]
+    ),
+    "it did not fail there": Known(
+        made(), [python, clean, packages(demo="AAAA")], PYTORCH, SUGGESTIVE, also=[MOVED]
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("known", KNOWN.values(), ids=list(KNOWN))
+def test_what_follows_a_package(known: Known, tmp_path: Path) -> None:
+    check(known, tmp_path)
+
+
+def test_what_differs_from_call_to_call_is_not_decisive(tmp_path: Path) -> None:
+    case = (NEXT, "kernel", Case(passed=2, bits="new", units=400.0, repeats_differ=7))
+    found = causes_of(tmp_path, made(case), python, packages(demo="AABB"))
+    graded = {cause.grade for cause in found if cause.kernel == KERNEL and MOVED in cause.causes}
+    assert DECISIVE not in graded
+
+
+def test_the_page_lists_every_package_and_what_it_moved(tmp_path: Path) -> None:
+    run = write_run(tmp_path, made())
+    for experiment in (python, packages(demo="AABB", other="ABAB", third="A--B")):
+        experiment(run)
+    report = Report(load_evidence(run.folder))
+    assert [(each.package, each.moved) for each in report.packages] == [
+        ("demo", True), ("other", False), ("third", False)
+    ]  # fmt: skip
+    assert [each.versions for each in report.packages][:2] == [("1.0", "2.0")] * 2
+    assert "not the reason" in report.packages[1].answer and "libdemo.so.1" in report.packages[2].answer
+    page, summary = render_page(report), render_summary_text(report)
+    assert all(each.package in page and each.package in summary for each in report.packages)
+
+
+SLOW = (NEXT, "kernel", Case(slowdown=2.0))
+TIMES = {
+    "package": ((100.0, 100.2, 202.0, 200.0), MOVED),
+    "PyTorch": ((100.0, 200.0, 101.0, 202.0), ""),
+    "both, half each": ((100.0, 141.0, 142.0, 200.0), ""),
+    "it stood still there": ((100.0, 101.0, 100.0, 101.0), ""),
+}
+
+
+@pytest.mark.parametrize(("times_us", "cause"), TIMES.values(), ids=list(TIMES))
+def test_a_time_that_follows_a_package(times_us: tuple[float, ...], cause: str, tmp_path: Path) -> None:
+    experiment = by(exchanged, {"demo": "AAAA"}, {"demo": times_us})
+    found = causes_of(tmp_path, made(SLOW, launches=10), python, experiment)
+    (lead,) = [each for each in found if each.kernel == KERNEL and each.about == causes.LATENCY]
+    assert (lead.cause == MOVED) == (cause == MOVED)
+    if cause:
+        assert "--component demo --good 1.0 --bad 2.0" in lead.next_command and "latency" in lead.next_command
+        assert lead.grade == DECISIVE and "demo changed" in lead.statement and "pin demo==1.0" in lead.fix
+    else:
+        assert lead.grade != DECISIVE, words(lead)

@@ -1,0 +1,133 @@
+"""Which packages are exchanged, in which environments, and what of it is recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness.config.environments import PYPI, Environment
+from harness.config.kernels import Kernel
+from harness.config.matrix import Matrix, load_matrix
+from harness.config.pins import pins_path
+from harness.config.plan import PlannedEnvironment
+from harness.errors import InputError
+from harness.experiments.components import Component, differing, exchanges
+from harness.schema.environment_records import Wheel
+from harness.schema.run_records import Cell, Selection
+from harness.workflow.components import Exchange, Question
+
+OLD = Environment(torch="2.1.0", cuda="12.1", python="3.11", packages=["demo==1.0"])
+NEW = Environment(torch="2.5.0", cuda="12.1", python="3.11", packages=["demo==2.0"], variables={"OMP_NUM_THREADS": "1"})
+FILE = Kernel(name="file", problem="p.py", model_new="s.py")
+PLAIN = Kernel(name="plain", sources={"cuda": ["k.cu"]}, libraries=["cublas"])
+CPU, GPU = ("cpu", "cuda")
+VERSIONS = {
+    "torch": ("2.1.0", "2.5.0"), "numpy": ("1.26.4", "2.0.0"), "demo": ("1.0", "2.0"), "same": ("1.0", "1.0"),
+    "sympy": ("1.13.1", "1.14.0"), "setuptools": ("69", "70"), "triton": ("2.1.0", "3.1.0"), "gone": ("1.0", ""),
+    "nvidia-cudnn-cu12": ("8.9.2.26", "9.1.0.70"), "nvidia-cublas-cu12": ("12.1.3.1", "12.4.5.8"),
+    "nvidia-nvtx-cu12": ("12.1.105", "12.4.127"), "nvidia-cuda-cupti-cu12": ("12.1.105", "12.4.127"),
+    "mkl": ("2023.1", "2024.0"),
+}  # fmt: skip
+
+
+def stack(side: int) -> Any:
+    wheels = {n: Wheel(version=v[side], record_sha256=n) for n, v in VERSIONS.items() if v[side]}
+    return SimpleNamespace(id="ab"[side], observed=SimpleNamespace(wheels=wheels))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "device", "expected"),
+    [
+        (FILE, CPU, ["demo", "numpy", "mkl", "gone"]),
+        (FILE, GPU, ["demo", "numpy", "triton", "nvidia-cudnn-cu12", "nvidia-cublas-cu12", "mkl", "gone"]),
+        (PLAIN, GPU, ["nvidia-cublas-cu12"]),  # it calls no PyTorch
+        (PLAIN, CPU, []),
+    ],
+)
+def test_what_differs_and_can_matter(kernel: Kernel, device: Any, expected: list[str]) -> None:
+    found = differing(stack(0), stack(1), kernel, device, {"demo", "same", "setuptools", "gone"})
+    assert [component.package for component in found] == expected
+    assert all(("b does not hold it" in each.why) == (each.package == "gone") for each in found)
+
+
+def test_all_but_one_package_is_held() -> None:
+    there, back = exchanges({"a": OLD, "b": NEW}, [Component(package="demo", versions=("1.0", "2.0"))])
+    assert (there.torch_of, there.package_of, back.torch_of, back.package_of) == ("a", "b", "b", "a")
+    assert there.spec == OLD.model_copy(update={"packages": ["demo==2.0"]})
+    assert back.spec == NEW.model_copy(update={"packages": ["demo==1.0"]})
+
+
+def test_an_environment_with_variables_of_its_own_is_another_one() -> None:
+    """The baseline with the other's package has the other's id here, and not its variables."""
+    other = OLD.model_copy(update={"packages": ["demo==2.0"], "variables": {"OMP_NUM_THREADS": "1"}})
+    there, back = exchanges({"a": OLD, "b": other}, [Component(package="demo", versions=("1.0", "2.0"))])
+    assert there.spec.id() not in (OLD.id(), other.id()) and not there.spec.variables
+    assert len({OLD.id(), other.id(), there.spec.id(), back.spec.id()}) == 4
+    # Where nothing else differs, the two are exchanged already.
+    plain = other.model_copy(update={"variables": {}})
+    there, back = exchanges({"a": OLD, "b": plain}, [Component(package="demo", versions=("1.0", "2.0"))])
+    assert (there.spec, back.spec) == (plain, OLD)
+
+
+def question(*components: Component, old: Environment = OLD) -> Question:
+    cell = Cell(environment="b", kernel="file", workload="file", device="cpu")
+    return Question(cell=cell, timed=False, specs={"a": old, "b": NEW}, components=components)
+
+
+def exchange(asked: Question, matrix: Matrix, root: Path, bundle: object = None) -> Any:
+    planned = {id: PlannedEnvironment(spec=spec, index=PYPI) for id, spec in asked.specs.items()}
+    plan = SimpleNamespace(environment=planned.__getitem__, baseline="a", launches_each=3)
+    prepared = SimpleNamespace(plan=plan, matrix=matrix, choice=SimpleNamespace(bundle=bundle))
+    return Exchange(SimpleNamespace(root=root), Selection(), prepared, asked, {})  # type: ignore[arg-type]
+
+
+def never(*_: Any) -> Any:
+    raise AssertionError("nothing is measured")
+
+
+def test_what_cannot_be_exchanged_is_a_row_with_its_reason(root: Path, tmp_path: Path) -> None:
+    matrix, _ = load_matrix(root / "matrix.yaml")
+    gone = Component(package="gone", versions=("1.0", ""), why="b does not hold it")
+    record = exchange(question(gone), matrix, tmp_path).record(never)
+    assert record.status == "not_run" and [r.message for r in record.results] == ["b does not hold it"]
+    demo, host = Component(package="demo", versions=("1.0", "2.0")), Environment(torch="host")
+    record = exchange(question(demo, old=host), matrix, tmp_path).record(never)
+    assert "the host's PyTorch" in record.message and record.run == ""
+
+
+def test_a_bundle_makes_none_and_says_what_to_pack(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    matrix, _ = load_matrix(root / "matrix.yaml")
+    asked = question(Component(package="demo", versions=("1.0", "2.0")))
+    made = exchange(asked, matrix, tmp_path, bundle=object())
+
+    def lacks(*_: Any) -> Any:
+        raise InputError("the bundle has no such environment", "pack it")
+
+    monkeypatch.setattr(type(made), "_measured", lacks)
+    record = made.record(never)
+    assert record.status == "not_run" and len(record.results) == 2
+    said = record.results[0].message
+    assert '{torch: "2.1.0", cuda: "12.1", python: "3.11", packages: [demo==2.0]}' in said
+    assert "the bundle has no such environment" in said and said.endswith("bundle")
+
+
+def test_pin_files_differ_in_the_package_alone_and_are_removed(root: Path, tmp_path: Path) -> None:
+    matrix, _ = load_matrix(root / "matrix.yaml")
+    asked = question(Component(package="demo", versions=("1.0", "2.0")))
+    text = "demo=={0} --hash=sha256:{0}\nninja==1.11.1.1 --hash=sha256:a\nnumpy==1.26.4 --hash=sha256:a\n" \
+        "setuptools==69.5.1 --hash=sha256:a\ntorch=={1} --hash=sha256:{1}\n"  # fmt: skip
+    for spec, version in ((OLD, "1.0"), (NEW, "2.0")):
+        path = pins_path(tmp_path, PlannedEnvironment(spec=spec, index=PYPI))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text.format(version, spec.torch))
+    before = set(path.parent.iterdir())
+    wanted = exchanges(asked.specs, asked.components)
+    with exchange(asked, matrix, tmp_path)._pinned(wanted):
+        made = {path.read_text() for path in set(path.parent.iterdir()) - before}
+    assert made == {text.format("2.0", "2.1.0"), text.format("1.0", "2.5.0")}
+    assert set(path.parent.iterdir()) == before

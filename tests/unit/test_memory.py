@@ -1,0 +1,108 @@
+"""Memory as a verdict: what counts as more or less, and what is said of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness import errors
+from reports import model
+from reports.attribute.causes import BUILD_MOVED, MEMORY_USE, NOTHING_MOVED, STRONG, UNDECIDED
+from reports.compare.exit_codes import exit_codes, memory_unseen_text
+from reports.render.page import render_page
+from reports.render.report import Report
+from reports.render.summaries import render_summary, render_summary_text, render_timings
+from reports.text import TIMES
+from tests.unit.attributed import TIMED
+from tests.unit.reporting import kernel_row, report_of
+from tests.unit.spec import BASE, NEXT, SEED_ONLY, Spec
+
+MIB = 1 << 20
+FAIL_ON = frozenset({"memory"})
+
+
+def used(folder: Path, before: int, here: int, *, kept: tuple[int, int] = (0, 0), **changes: object) -> Report:
+    """The report of a kernel whose calls need so many bytes; all references need 4 MiB."""
+    peaks = {(BASE, "kernel"): (before, kept[0]), (NEXT, "kernel"): (here, kept[1])}
+    made = {**SEED_ONLY, **TIMED, "peak_bytes": 4 * MIB, "peaks_bytes": peaks, **changes}
+    return report_of(folder, Spec(**made))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("before", "here", "verdict"),
+    [
+        (40 * MIB, 80 * MIB, model.REGRESSED),
+        (80 * MIB, 40 * MIB, model.IMPROVED),
+        (40 * MIB, 40 * MIB, model.PASS),
+        (100 * MIB, 104 * MIB, model.PASS),  # 4%
+        (100 * MIB, 107 * MIB, model.REGRESSED),  # 7%
+        (2 * MIB, 2 * MIB + 900 * 1024, model.PASS),  # 44%, and less than 1 MiB
+        (100 * 1024, 900 * 1024, model.PASS),  # nine times, and less than 1 MiB
+        (0, 3 * MIB, model.REGRESSED),
+    ],
+)
+def test_a_change_counts_by_its_share_and_by_its_bytes(before: int, here: int, verdict: str, tmp_path: Path) -> None:
+    report = used(tmp_path, before, here)
+    row = kernel_row(report)
+    assert row.memory.verdict == verdict
+    others = [each.memory.verdict for each in report.rows if each is not row]
+    assert others and set(others) == {model.PASS}
+
+
+def test_more_memory_is_told_and_nothing_else_is(tmp_path: Path) -> None:
+    report = used(tmp_path, 40 * MIB, 84 * MIB, machine_code={NEXT: "other"})
+    [answer] = report.answers.kernels
+    assert answer.state == "more memory"
+    uses, right = answer.what.split("; ")
+    assert uses == f"uses 2.10{TIMES} the memory since 2.5.0 (40 MiB to 84 MiB)" and right.startswith("right in 2.1.0")
+    [cause] = [each.lead for each in report.explanations if each.lead.cause != NOTHING_MOVED]
+    assert (cause.cause, cause.grade, cause.about) == (MEMORY_USE, STRONG, "memory")
+    assert "given back after each call" in cause.statement and "other machine code" in cause.statement
+    assert kernel_row(report).latency.verdict == kernel_row(report).correctness.verdict == model.PASS
+    assert f"2.10{TIMES} the memory" in render_page(report) and "40 MiB to 84 MiB" in render_summary_text(report)
+    assert '"memory":{"regressed":1,"pass":2}' in render_summary(report)
+    assert "peak_bytes" in render_timings(report).splitlines()[0]
+
+
+def test_what_is_kept_between_calls_is_named(tmp_path: Path) -> None:
+    report = used(tmp_path, 8 * MIB, 16 * MIB, kept=(0, 8 * MIB))
+    [cause] = [each.lead for each in report.explanations if each.lead.about == "memory"]
+    assert "kept between calls" in cause.statement
+
+
+def test_without_evidence_no_cause_is_given(tmp_path: Path) -> None:
+    report = used(tmp_path, 8 * MIB, 16 * MIB)
+    [cause] = [each.lead for each in report.explanations if each.lead.about == "memory"]
+    assert cause.grade == UNDECIDED and "do not show why" in cause.statement
+
+
+def test_another_build_is_named_and_the_version_is_not_blamed(tmp_path: Path) -> None:
+    report = used(tmp_path, 8 * MIB, 16 * MIB, machine_code={NEXT: "other"}, flags={NEXT: ("-DBUFFERS=2",)})
+    [cause] = [each.lead for each in report.explanations if each.lead.about == "memory"]
+    assert BUILD_MOVED in cause.causes
+    assert "since 2.5.0" not in report.answers.kernels[0].what
+
+
+@pytest.mark.parametrize(
+    ("before", "here", "launches", "code"),
+    [
+        (40 * MIB, 80 * MIB, 10, errors.MEMORY_REGRESSED),
+        (80 * MIB, 40 * MIB, 10, None),
+        (40 * MIB, 40 * MIB, 10, None),
+        (40 * MIB, 40 * MIB, 1, errors.UNDECIDED),  # of one launch nobody knows the spread
+    ],
+)
+def test_a_gate_on_memory(before: int, here: int, launches: int, code: int | None, tmp_path: Path) -> None:
+    report = used(tmp_path, before, here, launches=launches)
+    assert exit_codes(report.evidence, report.rows, FAIL_ON) == ([] if code is None else [code])
+    assert errors.MEMORY_REGRESSED not in exit_codes(report.evidence, report.rows, frozenset({"latency"}))
+
+
+def test_records_from_before_it_was_measured_still_render(tmp_path: Path) -> None:
+    report = report_of(tmp_path, Spec(**SEED_ONLY))
+    assert {row.memory.verdict for row in report.rows} == {model.NO_DATA}
+    assert kernel_row(report).memory.why == "memory was not measured"
+    assert "Memory was not measured in this run" in render_page(report)
+    assert exit_codes(report.evidence, report.rows, FAIL_ON) == [errors.UNDECIDED]
+    assert "the memory gate cannot pass" in memory_unseen_text(report.rows)
