@@ -74,7 +74,7 @@ def open_questions(told: Told) -> list[str]:
     found: dict[str, list[str]] = {}
     for row in told.rows:
         for name, side in sides_of([row]).items():
-            if outcome(side) not in (RIGHT, WRONG) and side.message:
+            if outcome(side) not in (RIGHT, WRONG) and side.message and protocol.HAS_NO not in side.message:
                 found.setdefault(short(side.message, 200), []).append(f"{row.workload} {told.where([name])}")
     return [f"{text} ({_listed(places)})" for text, places in found.items()]
 

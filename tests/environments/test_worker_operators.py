@@ -57,11 +57,14 @@ def test_gradients_are_outputs_with_a_truth_of_their_own(environments: list[Envi
         assert len(sizes) == 3 and all(size is not None and 0 < size < 1e-4 for size in sizes)
 
 
-DETACHED = """
+# Coarse where it is called as users call it; neither for its truth nor for its yardstick, which are computed in a mode.
+COARSE = """
 import torch
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 class Model(torch.nn.Module):
     def forward(self, x):
-        return {"right": x * 2, "coarse": (torch.from_numpy(x.detach().numpy().astype("float16")).to(x.dtype), 3)}
+        coarse = x * 2 if _get_current_dispatch_mode() else (x * 2).half().float()
+        return {"right": x * 2, "coarse": (coarse, 3)}
 def get_inputs():
     return [torch.randn(8, 64)]
 def get_init_inputs():
@@ -70,7 +73,7 @@ def get_init_inputs():
 
 
 def test_what_is_wrong_in_one_output_is_wrong_and_named(environments: list[Environment], tmp_path: Path) -> None:
-    _, case = environments[0].store(tmp_path, DETACHED.replace("x.dtype", "torch.float32"), trials=2)
+    _, case = environments[0].store(tmp_path, COARSE, trials=2)
     result, target = judged(environments[0], case)
     passed = {each.name: each.truth and each.truth.passed["rounding"] for each in target.outputs}
     assert result["status"] == protocol.WRONG
