@@ -151,7 +151,10 @@ class Kernel(Model):
     @model_validator(mode="after")
     def _one_form(self) -> Kernel:
         if (self.problem is None) != (self.model_new is None):
-            raise ValueError("problem and model_new belong together")
+            given = "problem" if self.model_new is None else "model_new"
+            remedy = "add model_new: FILE" if given == "problem" else "add problem: FILE"
+            alone = "; a Model without a solution stands under operators: [{problem: FILE}]" if given == "problem" else ""
+            raise Refused("problem and model_new belong together", remedy + alone)
         forms = (self.folder, self.sources, self.problem, self.library, self.wheel)
         if sum(form is not None for form in forms) != 1:
             raise ValueError("give exactly one of: sources, folder, problem with model_new, library, wheel with entry")
