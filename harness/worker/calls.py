@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.autograd import profiler
 
-from . import problem, protocol, tensors, wire
+from . import problem_files, protocol, tensors, wire
 
 
 def calls(request: wire.CallsRequest) -> wire.CallsResult:
@@ -36,9 +36,9 @@ def calls(request: wire.CallsRequest) -> wire.CallsResult:
 
 def _called(path: str, operator: wire.OperatorRequest | None, device: str) -> set[str]:
     """Names such as ``aten::conv2d``."""
-    module = problem.module_of(path, operator)
+    module = problem_files.module_of(path, operator)
     torch.manual_seed(0)
-    model = problem.construct(module.Model, module.get_init_inputs()).to(device)
+    model = problem_files.construct(module.Model, module.get_init_inputs()).to(device)
     inputs = [tensors.each_tensor(value, lambda tensor: tensor.to(device)) for value in module.get_inputs()]
     with profiler.profile() as profile:
         outputs = [value for value in tensors.flat([model(*inputs)]) if value.requires_grad]

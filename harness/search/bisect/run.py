@@ -37,6 +37,7 @@ from harness.search.bisect.oracle import LEVEL, LOOKS, TRIAL_FACTORS, differing,
 from harness.search.bisect.releases import in_order, releases_between
 from harness.search.bisect.subject import (
     Subject,
+    asked,
     cell_names,
     derived_matrix,
     environment_at,
@@ -325,6 +326,7 @@ def run_bisection(
     """Bisect, or go on with what was begun. The folder of the records, and the answer; None with `list_only`."""
     in_order(subject.good, subject.bad)
     matrix, _ = load_matrix(options.matrix_path, options.base_image)
+    subject = asked(subject, matrix)
     ends = derived_matrix(matrix, subject, [subject.good, subject.bad], 0, 1)
     prepared = make_plan(replace(options, derived=ends), selection_of(subject), write_pins=False)
     plan = prepared.plan

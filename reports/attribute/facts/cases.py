@@ -48,8 +48,7 @@ class CaseFacts:
 
     @property
     def is_operator(self) -> bool:
-        """Whether it is PyTorch's own, measured by itself: neither a kernel nor what one is compared with."""
-        return self.rows[0].kind == OPERATOR
+        return self.rows[0].kind == OPERATOR  # neither a kernel nor what one is compared with
 
     @property
     def device(self) -> str:
