@@ -117,7 +117,8 @@ def answer(question: Question, records: Sequence[VersionRecord], steps: Sequence
     of = f"In {question.held}, with other releases of {question.component} and all else held, " * bool(question.held)
     if not steps:
         cells = next(record for record in records if record.version == question.bad)
-        return f"{of}{'no' if of else 'No'} difference in {what} between {question.good} and {question.bad} was found: {describe(cells)}."
+        none = f"{of}no" if of else "No"
+        return f"{none} difference in {what} between {question.good} and {question.bad} was found: {describe(cells)}."
     texts = [_step_text(step) for step in steps]
     if len(texts) > 1:
         numbered = "; ".join(f"({number}) {text}" for number, text in enumerate(texts, 1))
