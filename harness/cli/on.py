@@ -68,7 +68,7 @@ def run_on(options: argparse.Namespace, selection: Selection, command: tuple[str
     if options.problems is not None:
         remedy = "list the pairs in matrix.yaml: problem, model_new"
         raise InputError("--on: not with --problems and --solutions", remedy)
-    known = [kernel.name for kernel in matrix.kernels]
+    known = [*matrix.groups, *(kernel.name for kernel in matrix.kernels)]
     if unknown := [name for name in options.kernel if name not in known]:
         raise InputError(f"--kernel {unknown[0]}: no such kernel", f"the matrix has {', '.join(known)}")
     if options.bundle is None and not options.list:

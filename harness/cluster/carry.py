@@ -21,7 +21,7 @@ from harness.isolate.bundle.once import contents, own_folder
 
 SCRIPT = Path(__file__).with_name("carry.sh")
 ALLOCATED = re.compile(r"job allocation (\d+)")
-BACK = "TERM@120"  # so long before its end a job stops measuring; Slurm may say so a minute earlier
+BACK = "TERM@60"  # so many seconds before its end a job stops measuring; Slurm may say so a minute earlier
 ANSWER_S = 60.0  # of salloc: queued, granted or refused
 BUNDLE = {"--bundle", "--executor"}  # the node's own
 

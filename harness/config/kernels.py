@@ -151,7 +151,9 @@ class Kernel(Model):
     @model_validator(mode="after")
     def _one_form(self) -> Kernel:
         if (self.problem is None) != (self.model_new is None):
-            raise ValueError("problem and model_new belong together")
+            alone = "add model_new: FILE; a Model without a solution stands under operators: [{problem: FILE}]"
+            remedy = alone if self.model_new is None else "add problem: FILE"
+            raise Refused("problem and model_new belong together", remedy)
         forms = (self.folder, self.sources, self.problem, self.library, self.wheel)
         if sum(form is not None for form in forms) != 1:
             raise ValueError("give exactly one of: sources, folder, problem with model_new, library, wheel with entry")

@@ -273,7 +273,7 @@ def pin_package(
     path = pins_path(root, environment)
     if not path.exists():
         text = ensure_pins(root, held, matrix)[0].read_text(encoding="utf-8")
-        resolved = resolve_pins(environment, matrix.packages_in(environment.spec))
+        resolved = resolve_pins(environment, matrix.packages_in(environment.spec), wheel_file(root, environment))
         protocol.write_atomically(str(path), swapped_pins(text, resolved, package).encode())
 
 

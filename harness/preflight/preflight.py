@@ -25,6 +25,7 @@ from harness.isolate.host import find_host_python
 from harness.isolate.process import end_descendants
 from harness.preflight.findings import Findings
 from harness.preflight.memory import check_memory
+from harness.preflight.operators import check_operators
 from harness.preflight.prebuilt import check_prebuilt
 from harness.preflight.python_files import PROBLEM, SOLUTION, Surroundings, check_file
 from harness.preflight.sources import Machine, check_sources, find_compiler
@@ -95,6 +96,8 @@ class Preflight:
     def findings(self) -> Findings:
         found = self._memory()
         found.problems += unfit_wheels(self.matrix, self.text, self.options.matrix_path, self.environments)
+        if any(kernel.pytorch for kernel in self.plan.kernels):
+            found.add(self._operators())
         subjects = []
         for kernel in (each for each in self.matrix.kernels if each.name in {k.name for k in self.plan.kernels}):
             missing = missing_files(self.matrix, self.text, self.options.matrix_path, [kernel.name])
@@ -126,6 +129,16 @@ class Preflight:
             end_descendants()
             raise
         pool.shutdown()
+        return found
+
+    def _operators(self) -> Findings:
+        path = self.options.matrix_path
+        found = Findings(problems=missing_files(self.matrix, self.text, path, list(self.matrix.groups)))
+        for name in dict.fromkeys(each.problem for each in self.matrix.operators if each.problem):
+            if (self.root / name).is_file():
+                found.add(check_file(self.root / name, name, PROBLEM, self._surroundings()))
+        ids = [each.id() for each in self.environments]
+        found.add(check_operators(self.matrix, self.text, path, self.pythons(), ids))
         return found
 
     def _built(self, kernel: str) -> list[Device]:

@@ -104,7 +104,8 @@ class Launch:
         context, planned = self.context, self.planned
         started = now_utc()
         uuid = context.gpu.uuid if context.gpu is not None and planned.device == "cuda" else None
-        with Watch(uuid, own=3 if self.runs_kernel else 2) as watch:  # who measures, the references, the kernel
+        # Who measures, the references, the kernel, and a fork whose memory is measured.
+        with Watch(uuid, own=4 if self.runs_kernel else 3) as watch:
             answer, kernels = self._answers()
         identity: dict[str, Any] = {
             "environment": planned.environment,

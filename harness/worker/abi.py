@@ -27,9 +27,10 @@ OF_PYTORCH = re.compile(r"(at|c10|torch|caffe2)(::|\d)|\d(at|c10|torch|caffe2)\d
 OF_PYTHON = re.compile(r"_?Py[A-Z_]")
 OF_CUDA = re.compile(r"_{0,2}(cuda|cublas|cudnn|cusparse|cusolver|cufft|curand|nccl|cu)[A-Z]")
 COMPILED_FOR = re.compile(r"compiled for Python (3\.\d+)")
+OF_STACK = re.compile(r"lib(torch|c10|cu|nv|nccl|python)")
 UNDEFINED = re.compile(r"(?:(\S+): )?undefined symbol: (\w+)")
 NOT_FOUND = re.compile(r"(\S+): cannot open shared object file")
-VERSION = re.compile(r"version `(\S+?)' not found \(required by (\S+?)\)")
+VERSION = re.compile(r"(\S+): version `(\S+?)' not found")
 MODULE = re.compile(r"No module named '([\w.]+)'")
 
 
@@ -67,10 +68,9 @@ def explain(said: str, path: str) -> wire.LoadFailure:
     if absent and os.path.basename(absent[1]) != os.path.basename(path):
         return _no_library(os.path.basename(absent[1]))
     if system:
-        reason = f"it needs {system[1]}, which this system's {os.path.basename(system[2])} lacks"
-        if os.path.realpath(system[2]) == os.path.realpath(path) or path.endswith(system[2]):
-            reason = f"it needs {system[1]}, which this system does not have"
-        return wire.LoadFailure("system", symbol=system[1], reason=f"{reason}: it was built on a newer one",
+        library = os.path.basename(system[1])
+        reason = f"it needs {system[2]}, which this system's {library} lacks: it was built on a newer one"
+        return wire.LoadFailure("system", symbol=system[2], library=library, reason=reason,
                                 remedy="build it on a system as old as this one")  # fmt: skip
     other = COMPILED_FOR.search(said)
     package = MODULE.search(said)
@@ -126,6 +126,8 @@ def _no_library(name: str) -> wire.LoadFailure:
     elif stem.startswith(("libtorch_cuda", "libc10_cuda", "libcu", "libnv")) and torch.version.cuda is None:
         failure.reason += f": this {here} is built without CUDA"
         failure.remedy = "pin a PyTorch with CUDA, or build it for the CPU alone"
+    elif not OF_STACK.match(stem):  # a file is loaded alone, without what lay beside it
+        failure.remedy = f"link {name} statically, or pack both into a wheel"
     return failure
 
 

@@ -1,6 +1,6 @@
-"""`calls`: the operators that problem files call, forward and backward.
+"""`calls`: the operators that problem files, and operators themselves, call, forward and backward.
 
-Each model is run once on the meta device, which computes nothing; where that cannot be done, on the CPU. The profiler
+Each is run once on the meta device, which computes nothing; where that cannot be done, on the CPU. The profiler
 has the names of composite operators too, such as ``aten::lstm``, which a GPU does not take apart.
 """
 
@@ -13,31 +13,32 @@ from typing import Any
 import torch
 from torch.autograd import profiler
 
-from . import problem, protocol, tensors, wire
+from . import problem_files, protocol, tensors, wire
 
 
 def calls(request: wire.CallsRequest) -> wire.CallsResult:
     result = wire.CallsResult(protocol.OK)
-    for path in request.problems:
-        found, why = set(), ""
+    subjects = [(path, None) for path in request.problems] + [("", operator) for operator in request.operators]
+    names: set[str] = set()
+    for path, operator in subjects:
         for device in ("meta", "cpu"):
             try:
-                found = _called(path, device)
+                names |= _called(path, operator, device)
                 break
             except Exception as error:
                 why = f"{type(error).__name__}: {error}"[: protocol.MESSAGE_CHARACTERS]
-        if found:
-            result.operators[path] = sorted(found)
         else:
-            result.failures[path] = f"{os.path.basename(path)} does not run on the CPU: {why}"
+            name = os.path.basename(path) if operator is None else operator.name
+            result.failures.append(f"{name} does not run on the CPU: {why}")
+    result.operators = sorted(names)
     return result
 
 
-def _called(path: str, device: str) -> set[str]:
+def _called(path: str, operator: wire.OperatorRequest | None, device: str) -> set[str]:
     """Names such as ``aten::conv2d``."""
-    module = problem.load_module(path)
+    module = problem_files.module_of(path, operator)
     torch.manual_seed(0)
-    model = problem.construct(module.Model, module.get_init_inputs()).to(device)
+    model = problem_files.construct(module.Model, module.get_init_inputs()).to(device)
     inputs = [tensors.each_tensor(value, lambda tensor: tensor.to(device)) for value in module.get_inputs()]
     with profiler.profile() as profile:
         outputs = [value for value in tensors.flat([model(*inputs)]) if value.requires_grad]

@@ -7,12 +7,11 @@ A function here is given an `emulation.Call` and returns what the operator gives
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, Tuple
 
 import torch
 from torch.overrides import TorchFunctionMode
-
-from . import tensors
 
 if TYPE_CHECKING:
     from .emulation import Call
@@ -67,6 +66,21 @@ def _convolution(call: Call) -> Any:
             weight.view(weight.shape[0], -1)[:, terms - lacking :] = 0
     total = call.function(*args, **call.kwargs)
     return call.erring(total, lambda: _squared(lambda a, b: call.function(a, b, None, *args[3:]), data, weight), terms)
+
+
+def _convolution_backward(call: Call) -> Any:
+    """Gradients of the data, of the weight and of the bias: each a sum of products of two of what is given."""
+    gradient, data, weight, *rest = call.args
+    found = call.function(*call.args, **call.kwargs)
+    if not call.unit:
+        return found
+    squares = call.function(gradient.square(), data.square(), weight.square(), *rest, **call.kwargs)
+    outputs = gradient.numel() // gradient.shape[1]
+    terms = gradient.shape[1] * weight[0, 0].numel(), outputs, outputs
+    return tuple(
+        total if total is None else call.erring(total, partial(tuple.__getitem__, squares, at), terms[at])
+        for at, total in enumerate(found)
+    )
 
 
 def _squared(multiply: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
@@ -206,22 +220,6 @@ def _by_channel(args: Sequence[Any]) -> list[Any]:
     return [None if value is None else value.view(shape) for value in args[1:3]]
 
 
-def steps(call: Call) -> int:
-    """Roundings that an element meets, one after another, in a factorisation or a solution: as many as a matrix has
-    columns. A stable algorithm gives what is exact for an input that was moved by as many, of either sign (Higham,
-    Accuracy and Stability of Numerical Algorithms, 2002, chapters 9, 10 and 19). One, of any other operator."""
-    if (call.name.lstrip("_").startswith("linalg_") and call.name not in PLAIN) or call.name in FACTORISED:
-        return int(max(value.shape[-1] for value in tensors.flat(call.args) if value.dim()))
-    return 1
-
-
-def scaled(call: Call, value: Any, unit: float) -> Any:
-    """Rows of a factor, each off by a factor of its own: as far as computed factors are from orthogonal ones."""
-    if not value.dim() or not value.numel():
-        return value
-    return value * (1 + call.draws.deviates(value.narrow(-1, 0, 1)).mul_(unit / THIRD))
-
-
 def summed(call: Call, result: Any) -> Any:
     """What is much smaller than what it was made of adds that up, whatever it is: with the error of a sum of one sign.
     None where it is not."""
@@ -266,12 +264,11 @@ def written_out(
     return torch.softmax(logits, -1) @ value
 
 
-PLAIN = ("linalg_vector_norm", "linalg_cross")
-FACTORISED = ("cholesky", "cholesky_inverse", "cholesky_solve", "geqrf", "lu_unpack", "ormqr", "triangular_solve")
 STORED = ("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update")
 PRODUCTS = {
     **dict.fromkeys(("mm", "bmm", "mv", "dot"), _product(0, 1)),
     **dict.fromkeys(("addmm", "baddbmm", "addmv"), _product(1, 2)),
+    "convolution_backward": _convolution_backward,
     **dict.fromkeys(("convolution", "convolution_overrideable", "_convolution"), _convolution),
 }
 SUMS = {

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from . import contractions, dtypes, inputs, outputs, rounding, tensors
+from . import contractions, dtypes, factorisations, inputs, outputs, rounding, tensors
 
 if TYPE_CHECKING:
     from .dtypes import Array
@@ -49,6 +49,7 @@ EXACT = """
     native_dropout cummax cummin channel_shuffle empty empty_strided new_empty_strided set_
 """
 MOVES = frozenset(EXACT.split())
+TURNS = ("squeeze_", "unsqueeze_", "transpose_", "t_", "as_strided_")  # in place, and of the shape alone
 
 
 class Arithmetic(TorchDispatchMode):  # type: ignore[misc]
@@ -73,6 +74,8 @@ class Arithmetic(TorchDispatchMode):  # type: ignore[misc]
         if torch.Tag.nondeterministic_seeded in function.tags:
             raise ValueError("Model draws random numbers at each call: only the same draws can be compared")
         name = schema.name.split("::")[-1]
+        if name in TURNS:
+            return function(*args, **kwargs)
         floating = [t for t in tensors.flat((args, kwargs)) if t.dtype in FLOATING]
         asked = next((v for v in (*args, *kwargs.values()) if isinstance(v, torch.dtype) and v in FLOATING), None)
         if self.draws is None:
@@ -145,17 +148,17 @@ class Call:
         erring = None
         if small:  # before the operator writes into what it is given
             operands = self.args, self.kwargs
-            unit = self.unit * contractions.steps(self) ** 0.5
+            unit = self.unit * factorisations.steps(self) ** 0.5
             args, kwargs = tensors.mapped(operands, lambda value: self.moved(value, unit, copy=True))
             erring = self.function(*args, **kwargs)
             if unit > self.unit:
-                erring = tensors.each_float(erring, lambda value: contractions.scaled(self, value, unit))
+                erring = tensors.each_float(erring, lambda value: factorisations.scaled(self, value, unit))
         result = self.function(*self.args, **self.kwargs)
         if not isinstance(result, torch.Tensor):
-            return _with_fractions(erring, result) if isinstance(erring, (list, tuple)) else result
+            return tensors.with_fractions(erring, result) if isinstance(erring, (list, tuple)) else result
         if result.dtype != self.work:  # numbers that were compared, or counted; or complex ones
             return erring if result.is_complex() and erring is not None else result
-        summed = contractions.summed(self, result)
+        summed = contractions.summed(self, result) if factorisations.steps(self) == 1 else None
         if summed is not None or erring is None:
             erring = self.draws.moved(result.clone(), self.unit) if summed is None else summed
         return result.copy_(self.inexact(result, erring))
@@ -232,14 +235,6 @@ def _cast(result: Any, dtype: Any) -> Any:
     return tensors.each_tensor(result, cast)
 
 
-def _with_fractions(erring: Any, exact: Any) -> Any:
-    """Of several results those that are floating-point numbers from the first, and what was counted from the other."""
-    return type(exact)(
-        one if isinstance(one, torch.Tensor) and one.is_floating_point() else other
-        for one, other in zip(erring, exact)
-    )
-
-
 def _pairs(schema: Any, before: Any, after: Any) -> Iterator[tuple[Any, Any, Any]]:
     """(argument, its value before, and after it was widened) of those that are tensors."""
     for position, argument in enumerate(schema.arguments):
@@ -263,18 +258,14 @@ def _promoted(given: list[Any]) -> Any:
 def exact(
     workload: ProblemWorkload, arrays: list[Array], short: Short | None = None
 ) -> tuple[dict[str, Array], bool]:
-    """(its outputs in float64, whether sums were cut); `short` as of `Arithmetic`. ValueError where an output has
-    another shape than in the dtype."""
+    """(its outputs in float64, whether sums were cut); `short` as of `Arithmetic`."""
     arithmetic = Arithmetic(short=short)
     model = _doubled(_copied(workload))
     arguments = workload.arguments(arrays, "cpu", lambda tensor: tensor.double())
     with doing(arithmetic):
         output = workload.call(model, arguments)
-    found = {name: tensor.detach() for name, tensor in outputs.named(output).items()}
-    shapes = {name: tuple(tensor.shape) for name, tensor in found.items()}
-    if shapes != {name: shape for name, (shape, _) in workload.outputs.items()}:
-        raise ValueError("the float64 model gives {}".format(", ".join(map(str, shapes.values()))))
-    values = {name: np.ascontiguousarray(tensor.numpy(), dtype=np.float64) for name, tensor in found.items()}
+    found = outputs.named(output).items()
+    values = {name: np.array(tensor.detach().numpy(), dtype=np.float64, order="C") for name, tensor in found}
     return values, arithmetic.shortened
 
 

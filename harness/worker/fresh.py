@@ -170,11 +170,11 @@ class Fresh:
 
 def _as_inputs(arrays: list[Array], like: Any) -> list[Array]:
     """A problem's arguments with these arrays for tensors."""
-    from . import problem, tensors
+    from . import problem_files, tensors
 
     dtypes_of = map(tensors.dtype_name, tensors.flat(like.values))
     made = iter([tensors.to_tensor(array, dtype, "cpu") for array, dtype in zip(arrays, dtypes_of)])
-    return problem.Inputs(tensors.each_tensor(like.values, lambda _: next(made)))
+    return problem_files.Inputs(tensors.each_tensor(like.values, lambda _: next(made)))
 
 
 def _aligned(size_bytes: int) -> int:

@@ -16,7 +16,18 @@ import torch
 
 from . import agreement, dtypes, power, protocol, truth, wire
 from . import workload as workloads
-from .judging import Output, Outputs, Reference, failure_of, is_possible, judged_as, main_of, read_output, would_pass
+from .judging import (
+    Output,
+    Outputs,
+    Reference,
+    failure_of,
+    is_possible,
+    judged_as,
+    main_name,
+    main_of,
+    read_output,
+    would_pass,
+)
 from .parts import Seen, look, output_result
 from .rounding import Norms
 from .verdict import describe_target, describe_validation, nearer, spelled
@@ -155,18 +166,25 @@ class Judging(NamedTuple):
             ],
         )
 
+    def truth(
+        self, trial: workloads.Trial, outputs: Mapping[str, Outputs], target: str, part: str
+    ) -> truth.Exact | None:
+        """Of one output, as that target is judged; of the shape that Model gave on these inputs."""
+        model = outputs.get(protocol.MODEL, {}).get(part)
+        like = None if model is None else (model.array.shape, model.dtype)
+        return trial.truth(judged_as(self.request, self.workload, target), part, like)
+
     def trial(self, trial: workloads.Trial, outputs: Mapping[str, Outputs], recipe: str, keep: bool) -> Row:
         """Everything that needs the trial's arrays."""
-        request, workload, limits = self.request, self.workload, self.request.limits
-        exact = trial.truth(judged_as(request, workload, protocol.KERNEL))
+        limits = self.request.limits
+        exact = self.truth(trial, outputs, protocol.KERNEL, main_name(next(iter(outputs.values()), {})))
         mains = {name: main_of(found) for name, found in outputs.items()}
         values = {name: dtypes.decode(output.array, output.dtype) for name, output in mains.items()}
         again = {name: None if o.again is None else dtypes.decode(o.again, o.dtype) for name, o in mains.items()}
         looking = {}  # truths are made here: what makes them waits for the others itself
         for name, found in outputs.items():
-            precision = judged_as(request, workload, name)
             for part, output in found.items():
-                own = trial.truth(precision, part)
+                own = self.truth(trial, outputs, name, part)
                 looking[name, part] = self.within.submit(look, output, own, trial, limits)
         jobs = {}
         if protocol.KERNEL in values:

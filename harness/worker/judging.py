@@ -141,9 +141,13 @@ class Reference:
             raise self.failed from None
 
 
+def main_name(found: Outputs) -> str:
+    """Of the output that stands for all where one must: the first of numbers with a fraction, else the first."""
+    return next((name for name, output in found.items() if not output.is_counted), next(iter(found), ""))
+
+
 def main_of(found: Outputs) -> Output:
-    """The output that stands for all where one must: the first of numbers with a fraction, else the first."""
-    return next((output for output in found.values() if not output.is_counted), next(iter(found.values())))
+    return found[main_name(found)]
 
 
 def _as_output(first: Any, second: Any) -> Output:

@@ -222,7 +222,7 @@ class Measured:
         others = [pick for pick in picked if inputs.digest([pick.output]) != digests[0]]
         row.other_bits, row.correct = len(others), True
         if others and not request.other_bits:
-            row.correct, row.message = False, "its output is not the validated one"
+            row.correct, row.message = False, protocol.OTHER_BITS
         elif target.fault or target.late:
             row.correct, row.message = False, target.fault or target.late
             if not target.fault:

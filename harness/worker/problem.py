@@ -11,18 +11,17 @@ call that is judged, so that one that draws (dropout in training) draws the same
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
 import os
 import sys
 import threading
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, List, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
 
-from . import draws, dtypes, emulation, operator_problem, outputs, protocol, rounding, tensors, wire
+from . import dtypes, emulation, outputs, protocol, rounding, tensors, wire
+from .problem_files import Inputs, construct, made, module_of
 
 if TYPE_CHECKING:
     from .dtypes import Array
@@ -33,29 +32,6 @@ if TYPE_CHECKING:
 Change = Callable[[Any], Any]  # what becomes of a tensor
 FEW_ELEMENTS = 4096  # of an output: fewer may all be near the truth by luck
 _seed = torch.manual_seed  # the code under test may put another in its place
-
-
-def load_module(path: str) -> Any:
-    stem = os.path.splitext(os.path.basename(path))[0]  # messages name the module
-    name = f"{stem}_" + hashlib.sha256(os.path.abspath(path).encode()).hexdigest()[:16]
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def module_of(path: str, operator: wire.OperatorRequest | None) -> Any:
-    """Who has Model, get_inputs and get_init_inputs: a file, or an operator."""
-    return load_module(path) if operator is None else operator_problem.OperatorProblem(operator)
-
-
-def construct(model: Callable[..., Any], initial: Sequence[Any]) -> Any:
-    """An instance by KernelBench's convention: positional, or, for one dict, by keyword."""
-    if len(initial) == 1 and isinstance(initial[0], dict):
-        return model(**initial[0])
-    return model(*initial)
 
 
 class ProblemWorkload:
@@ -206,15 +182,16 @@ class ProblemWorkload:
     # -- truth -------------------------------------------------------------------------------------------
 
     def truth(
-        self, arrays: list[Array], inputs_sha256: str, cache: Cache, precision: Sequence[str] = (), output: str = ""
-    ) -> Exact | None:
+        self, arrays: list[Array], inputs_sha256: str, cache: Cache, precision: Sequence[str] = (), output: str = "",
+        like: tuple[Shape, str] | None = None,
+    ) -> Exact | None:  # fmt: skip
         """The `truth.Exact` of one of Model's outputs on the CPU, else of the main one; None where it cannot be, and
-        `no_truth` says why."""
+        `no_truth` says why. `like`: its shape and dtype for these inputs, on which they may depend."""
         if self.shape is None:
             self.no_truth = self.no_truth or "Model has not run here"
             return None
         name = output if output in self.outputs else self.main
-        shape, dtype = self.outputs[name]
+        shape, dtype = like or self.outputs[name]
         weights = protocol.digest([self.index["state"], self.index["init"]])
         key: list[object] = ["problem", self._digest(), weights, list(shape), self.dtype, dtype]
         key += [self.backward, name] if self.backward or len(self.outputs) > 1 else []
@@ -224,7 +201,7 @@ class ProblemWorkload:
                     self.recent = inputs_sha256, {}
                 return cache.get(
                     inputs_sha256, key, shape, dtype, precision,
-                    lambda known: self._computed(known, arrays, precision, name),
+                    lambda known: self._computed(known, arrays, precision, name, shape),
                 )  # fmt: skip
         except Exception as error:
             self.no_truth = f"{type(error).__name__}: {error}"[:500]
@@ -235,16 +212,18 @@ class ProblemWorkload:
         return protocol.sha256_file(self.problem) if self.operator is None else protocol.digest(asdict(self.operator))
 
     def _computed(
-        self, known: Array | None, arrays: list[Array], precision: Sequence[str], name: str
+        self, known: Array | None, arrays: list[Array], precision: Sequence[str], name: str, shape: Shape
     ) -> tuple[Array, Iterable[Array]]:
-        """The truth, and as many emulated outputs as it takes for none of them to be near it by luck."""
-        shape, _ = self.outputs[name]
+        """The truth, and as many emulated outputs as it takes for none of them to be near it by luck. ValueError where
+        it has another shape than in the dtype."""
         half = self.dtype in ("float16", "bfloat16")
         few = int(np.prod(shape, dtype=np.int64)) < FEW_ELEMENTS
         count = 4 if few else 1 if half and not precision else 2
         exact = known
         if exact is None:
             exact = self._once("exact", lambda: emulation.exact(self, arrays)[0])[name]
+            if exact.shape != shape:
+                raise ValueError(f"the float64 model gives {exact.shape}")
 
         def emulated(number: int) -> Array:
             made = self._once((*precision, number), lambda: emulation.emulated(self, arrays, precision, number))
@@ -294,26 +273,3 @@ def drawn(device: str) -> list[bytes]:
     """How far PyTorch's generators have come: their states, in bytes."""
     states = [torch.random.get_rng_state(), *([torch.cuda.get_rng_state()] if device == "cuda" else [])]
     return [tensors.to_bytes(state) for state in states]
-
-
-class Inputs(List["Array"]):
-    """The arrays of a trial's tensors, in order, which share memory with those in `values`, the whole arguments.
-
-    `continuous`: of each, whether its elements are floating-point numbers that were drawn one by one.
-    """
-
-    def __init__(self, values: list[Any], continuous: Sequence[bool] = ()) -> None:
-        held = list(tensors.flat(values))
-        super().__init__(tensors.to_array(tensor) for tensor in held)
-        self.values = values
-        drawn = continuous or [False] * len(held)
-        self.continuous = [one and tensor.is_floating_point() for one, tensor in zip(drawn, held)]
-
-
-def made(module: Any, seed: int, trial: int, dtype: str, each: Each = map) -> tuple[list[Any], list[str], list[bool]]:
-    """(a trial's arguments on the CPU, names of what `draws` does not answer for, of each tensor whether it is
-    continuous there): floating-point tensors are cast to the dtype, all others stay what they are."""
-    values, foreign, continuous = draws.make(module.get_inputs, seed, trial, each)
-    cast = tensors.each_float(values, lambda tensor: tensor.to(getattr(torch, dtype)))
-    contiguous = [tensors.each_tensor(value, lambda tensor: tensor.detach().contiguous()) for value in cast]
-    return contiguous, foreign, continuous

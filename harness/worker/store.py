@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from . import kernels, problem, protocol, tensors, wire
+from . import kernels, problem_files, protocol, tensors, wire
 
 INDEX = "index.json"
 
@@ -21,13 +21,13 @@ INDEX = "index.json"
 def store(request: wire.StoreRequest) -> wire.StoreResult:
     torch.manual_seed(request.seed)
     try:
-        module = problem.module_of(request.problem, request.operator)
+        module = problem_files.module_of(request.problem, request.operator)
         dtype = getattr(torch, request.dtype)
         writer = Writer(request.out, request.most_bytes)
         initial = tensors.each_float(list(module.get_init_inputs()), lambda tensor: tensor.to(dtype))
         # KernelBench's own order: the seed, then the model, and the seed again before the inputs.
         torch.manual_seed(request.seed)
-        model = problem.construct(module.Model, initial).to(dtype)
+        model = problem_files.construct(module.Model, initial).to(dtype)
         state = {name: writer.encode(value, "weight") for name, value in model.state_dict().items()}
         sets, note, inputs = _inputs(module, request, writer)
         index = {
@@ -52,7 +52,7 @@ def _inputs(module: Any, request: wire.StoreRequest, writer: Writer) -> tuple[li
     """(the sets that are stored, a note, a trial's inputs): none where every environment makes the same ones anew."""
     sets: list[Any] = []
     for trial in range(request.trials):
-        values, foreign, _ = problem.made(module, request.seed, trial, request.dtype)
+        values, foreign, _ = problem_files.made(module, request.seed, trial, request.dtype)
         if not foreign:
             return [], "", values
         note = "get_inputs() needs {}".format(", ".join(foreign))

@@ -130,6 +130,14 @@ def each_float(value: Any, change: Callable[[Any], Any]) -> Any:
     return each_tensor(value, lambda tensor: change(tensor) if tensor.is_floating_point() else tensor)
 
 
+def with_fractions(erring: Any, exact: Any) -> Any:
+    """Of several results those that are floating-point numbers from the first, and what was counted from the other."""
+    return type(exact)(
+        one if isinstance(one, torch.Tensor) and one.is_floating_point() else other
+        for one, other in zip(erring, exact)
+    )
+
+
 def arrange(value: Any, layout: str) -> Any:
     """The same elements in memory that is laid out otherwise; what is no tensor of four dimensions stays as it is."""
     if layout == "contiguous" or not isinstance(value, torch.Tensor):

@@ -662,13 +662,12 @@ class StoreResult(Result):
 
 class CallsRequest(Request):
     problems: List[str]  # paths
+    operators: List[OperatorRequest] = field(default_factory=list)
 
 
 class CallsResult(Result):
-    """By path."""
-
-    operators: Dict[str, List[str]] = field(default_factory=dict)
-    failures: Dict[str, str] = field(default_factory=dict)
+    operators: List[str] = field(default_factory=list)
+    failures: List[str] = field(default_factory=list)
 
 
 class CeilingsRequest(Request):

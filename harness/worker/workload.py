@@ -39,11 +39,13 @@ class Trial:
     def sha256(self) -> str:
         return inputs.digest(self.arrays)
 
-    def truth(self, precision: Sequence[str] = (), output: str = "") -> Exact | None:
-        """Of one output, by its name."""
+    def truth(
+        self, precision: Sequence[str] = (), output: str = "", like: tuple[Shape, str] | None = None
+    ) -> Exact | None:
+        """Of one output, by its name; `like` as `ProblemWorkload.truth` has it."""
         key = tuple(precision), output
         if key not in self.found:
-            self.found[key] = self.workload.truth(self.arrays, self.sha256, self.cache, precision, output)
+            self.found[key] = self.workload.truth(self.arrays, self.sha256, self.cache, precision, output, like)
         return self.found[key]
 
 
@@ -111,7 +113,7 @@ class AttentionWorkload:
         return []
 
     def truth(
-        self, arrays: list[Array], inputs_sha256: str, cache: Cache, precision: Sequence[str] = (), _output: str = ""
+        self, arrays: list[Array], inputs_sha256: str, cache: Cache, precision: Sequence[str] = (), *_output: object
     ) -> Exact:
         """The `truth.Exact` of these inputs, measured by arithmetic of that precision."""
         key: list[Any] = ["attention", self.dtype, list(self.shape), self.causal, self.scale.hex()]

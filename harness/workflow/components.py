@@ -22,7 +22,7 @@ from harness.errors import HarnessError, InfrastructureError
 from harness.experiments.components import MOST_PACKAGES, Component, Exchanged, differing, exchanges
 from harness.experiments.plan import Focus, moves
 from harness.experiments.run import planned, slowed
-from harness.isolate.remove import remove_environment
+from harness.isolate.remove import Add, shared_environments
 from harness.run.folders import now_utc
 from harness.run.prepare import Options, Prepared, make_plan
 from harness.schema.experiment_records import ComponentResult, ComponentsRecord, TargetSeen
@@ -95,33 +95,38 @@ def exchange_components(
     options: Options, selection: Selection, prepared: Prepared, run: Run, focus: Focus, measure: Measure,
     *, again: bool = False,
 ) -> None:  # fmt: skip
-    """Answer what the run's records ask. `measure` makes an ordinary run. Environments made for it are removed
-    when all is answered: questions share them."""
-    made: dict[str, str] = {}
-    for question in open_questions(run, prepared.matrix, prepared.plan, focus, again=again):
+    """Answer what the run's records ask. `measure` makes an ordinary run. Environments made for it are removed when all
+    is answered: questions share them, and so may other processes."""
+    if found := open_questions(run, prepared.matrix, prepared.plan, focus, again=again):
+        with shared_environments(prepared.choice, cache_folder(), now_utc()) as add:
+            _answer(found, options, selection, prepared, run, measure, add)
+
+
+def _answer(
+    found: Sequence[Question], options: Options, selection: Selection, prepared: Prepared, run: Run, measure: Measure,
+    add: Add,
+) -> None:  # fmt: skip
+    for question in found:
         cell = question.cell
         print(f"exchanging packages: {cell.id}: {', '.join(each.package for each in question.components)}", flush=True)
-        exchange = Exchange(options, selection, prepared, question, made)
-        record = exchange.record(measure)
+        record = Exchange(options, selection, prepared, question, add).record(measure)
         save_record(record_path(run, cell), record)
         for result in record.results:
             if result.status != protocol.OK:
                 print(f"{result.package} of {result.package_of} in {result.torch_of}: {result.message}", flush=True)
         if record.status != protocol.OK:
             print(f"nothing was exchanged; to try again: {typed('explain', str(run.folder))}", flush=True)
-    for id, key in made.items():
-        remove_environment(prepared.choice, cache_folder(), id, key, run.load().created_utc)
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """One question, and the run that answers it. `made` gets the ids and keys of exchanged environments."""
+    """One question, and the run that answers it. `add` is told the ids and keys of exchanged environments."""
 
     options: Options
     selection: Selection
     prepared: Prepared
     question: Question
-    made: dict[str, str]
+    add: Add
 
     def record(self, measure: Measure) -> ComponentsRecord:
         question, started, begun = self.question, now_utc(), time.monotonic()
@@ -188,8 +193,9 @@ class Exchange:
             place = {"package": each.component.package, "torch_of": each.torch_of, "package_of": each.package_of}
             version = each.component.versions[list(question.specs).index(each.package_of)]
             seen.append(_seen(run, cell, id, version=version, **place))
-        own = {record.id: record.key for record in run.environments() if id_of[record.id] not in matrix.environments}
-        self.made.update(own)
+        for record in run.environments():
+            if id_of[record.id] not in matrix.environments:
+                self.add(record.id, record.key)
         return made.plan.digest, run, seen
 
     @contextmanager

@@ -283,7 +283,7 @@ class Cause:
         return (self.cause, *(part.cause for part in self.parts))
 
     @property
-    def _alike(self) -> tuple[Cause, ...]:
+    def alike(self) -> tuple[Cause, ...]:
         """Its parts; of a fault of the kernel's own, not those about a reference under it: they prove and rule out
         something else, and the reference's card has them."""
         return tuple(part for part in self.parts if self.under or not part.under)
@@ -292,18 +292,18 @@ class Cause:
     def added(self) -> tuple[Seen, ...]:
         """Evidence of its parts, beside its own."""
         own = set(self.evidence)
-        return tuple(dict.fromkeys(seen for part in self._alike for seen in part.evidence if seen not in own))
+        return tuple(dict.fromkeys(seen for part in self.alike for seen in part.evidence if seen not in own))
 
     @property
     def excluded(self) -> tuple[RuledOut, ...]:
         """What it rules out, and what its parts do, each rival once."""
-        every = (*self.ruled_out, *(each for part in self._alike for each in part.ruled_out))
+        every = (*self.ruled_out, *(each for part in self.alike for each in part.ruled_out))
         return tuple({each.rival: each for each in reversed(every)}.values())[::-1]
 
     @property
     def drawn(self) -> tuple[Figure, ...]:
         """Its own figures, and the first of each part."""
-        return tuple(dict.fromkeys((*self.figures, *(figure for part in self._alike for figure in part.figures[:1]))))
+        return tuple(dict.fromkeys((*self.figures, *(figure for part in self.alike for figure in part.figures[:1]))))
 
 
 def combined(lead: Cause, *parts: Cause) -> Cause:

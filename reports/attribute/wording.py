@@ -67,6 +67,7 @@ SENTENCES = {
     "another_operator_under": "{kernel} {how}. Under the name {references} PyTorch runs another operator in "
     "{this}{agreed}.",
     "reference_moved": "{subject} {how}: {dtypes}, on the same input bytes.",
+    "operator_not_there": "{message}{running}.",
     "operator_refused": "{subject} does not run in {refusing}: {message}{running}.",
     "default_moved": "PyTorch's default for attention changed: it runs another operator in {this}{right}. If your test "
     "compares with default SDPA, or your kernel runs after it, that operator is now a different one.",

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from harness.schema.environment_records import BINDING_OBJECT, BuildRecord
 from harness.schema.records import Crossing, CrossingRecord, ValidationRecord
 from harness.schema.run_records import Cell
-from reports.compare.rows import KERNEL, OPERATOR
+from harness.worker import protocol
+from reports.compare.rows import OPERATOR
 from reports.load.evidence import Evidence
 from reports.model import Bits, Comparison, CorrectnessSide, Seen
 from reports.text import apart
@@ -162,7 +163,7 @@ def output(row_bits: Bits, evidence: Evidence, row: Comparison, target: str, mov
     size = ""
     if pair is not None and pair.max_abs is not None and pair.identical_trials < pair.trials:
         size = f"; largest difference {pair.max_abs:.3g} over {pair.trials} stored trials"
-    name = {KERNEL: "the kernel", OPERATOR: row.target}.get(row.kind, target)
+    name = row.target if row.kind == OPERATOR else "the kernel" if target == protocol.KERNEL else target
     if row_bits.unsteady:
         text = f"{name} is not bit-repeatable: {row_bits.unsteady} trials gave other bits when repeated right away"
         return _factor(DIFFERS if moved else UNKNOWN, text, pointer)

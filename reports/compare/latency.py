@@ -23,9 +23,10 @@ from harness.worker import protocol
 from reports import model
 from reports.compare.correctness import FAILED
 from reports.compare.gpus import ceiling_of, rates
+from reports.compare.properties import differs_though_right, is_wrong
 from reports.load.evidence import Evidence
 from reports.load.launches import Launch
-from reports.model import Latency, LatencySide, OnGpu
+from reports.model import CorrectnessSide, Latency, LatencySide, OnGpu
 from reports.text import ratio_interval, words
 
 STOPPED = FAILED | {"wrong"}
@@ -53,9 +54,11 @@ def median_interval(values: Sequence[float], confidence: float) -> tuple[float, 
 
 
 def side(
-    evidence: Evidence, cell: Cell, target: str, mode: str = model.COLD, wrong_output: bool = False
+    evidence: Evidence, cell: Cell, target: str, mode: str = model.COLD, validated: CorrectnessSide | None = None
 ) -> LatencySide:
-    """`target` is `kernel` or a reference's name; the cell's kernel is the one in whose launches it was timed."""
+    """`target` is `kernel` or a reference's name; the cell's kernel is the one in whose launches it was timed. Where
+    validation saw that it only does not repeat, other bits in a launch are no news."""
+    known = (protocol.OTHER_BITS,) if validated and differs_though_right(validated) else ()
     found, launched = evidence.timed(cell, target), evidence.launches_of(cell)
     timed = [(row, time_us) for row in found if (time_us := row.time_us(mode)) is not None]
     shared: dict[str, Any] = {
@@ -66,12 +69,13 @@ def side(
     }
     if not timed:
         return LatencySide(**shared, **_without(evidence, found, launched, cell, mode).model_dump())
+    wrong = [row for row, _ in timed if row.correct is False and row.message not in known]
     medians = [time_us for _, time_us in timed]
     middle = median(medians)
     low_us, high_us = median_interval(medians, evidence.confidence)
     return LatencySide(
         status="ok",
-        message=next((row.message for row, _ in timed if row.correct is False), ""),
+        message=next((row.message for row in wrong), ""),
         record=evidence.launches_pointer(cell.environment, cell.kernel, cell.device),
         blocks=[row.block for row, _ in timed],
         medians_us=medians,
@@ -80,7 +84,7 @@ def side(
         high_us=high_us,
         samples=sum(row.samples if mode == model.COLD else row.hot_samples for row, _ in timed),
         rates=rates(evidence.workload(cell.workload), *ceiling_of(evidence, cell), middle),
-        wrong_output=wrong_output or any(row.correct is False for row, _ in timed),
+        wrong_output=bool(wrong) or (validated is not None and is_wrong(validated)),
         **shared,
     )
 

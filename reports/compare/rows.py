@@ -20,7 +20,6 @@ from reports import model
 from reports.compare import correctness, latency, memory
 from reports.compare.correctness import FAILED
 from reports.compare.latency import STOPPED
-from reports.compare.properties import is_wrong
 from reports.load.evidence import Evidence, same_stack
 from reports.model import Comparison, Correctness, Latency, LatencySide, Memory
 from reports.text import eval_command, matrix_command
@@ -146,7 +145,7 @@ def _latency(
         cells = row.cells(evidence.run.baseline, was_timed)
         for mode in latency.modes(row.device):
             base, this = (
-                latency.side(evidence, cell, row.timed_as, mode, wrong_output=is_wrong(validated))
+                latency.side(evidence, cell, row.timed_as, mode, validated)
                 for cell, validated in zip(cells, (judged.baseline, judged.this), strict=True)
             )
             pairs[index, mode] = (base, this, evidence.min_effect(row.device))

@@ -24,7 +24,7 @@ from reports.compare.properties import one_length
 from reports.load.evidence import Evidence
 from reports.model import Comparison
 from reports.render.verdict_text import ABSENT, BAD, NEARLY, ORDER, RIGHT, UNREPEATABLE, WRONG, Told, outcome, sides
-from reports.text import count_of, shape_text, short, words
+from reports.text import shape_text, short, words
 
 RETURNED = "; expected "  # of the message on an output that could not be compared
 NO_WORSE = (ABSENT, *ORDER[ORDER.index(NEARLY) :])  # states in which nothing got worse
@@ -79,9 +79,9 @@ def to_do(
     found = _reported(evidence, {cause.cause for cause in every}, bad)
     own = sorted((each for each in every if each.fix and not each.under), key=lambda each: each.cause != BUILD_MOVED)
     fixes = list(dict.fromkeys(cause.fix for cause in own))
+    found += _only_with(evidence, bad, right)
     found += [("then, if it stays so: " if number else "") + fix for number, fix in enumerate(fixes)]
     found += _smallest(evidence, bad)
-    found += _only_with(evidence, bad, right)
     found += [f"in your tests: {seen.text}" for seen in hidden([CellFacts(evidence, row) for row in bad])]
     tests = [cause.fix for cause in every if cause.fix and cause.under]
     if not found:
@@ -116,7 +116,7 @@ def _only_with(evidence: Evidence, bad: Sequence[Comparison], right: Sequence[Co
     for trait in (_mask, lambda info: f"in {info.dtype}"):
         own = set(map(trait, failing.values()))
         if passing and len(own) == 1 and own.isdisjoint(map(trait, passing.values())):
-            counts = f"{count_of(len(failing), 'workload')} failed, and none of {len(passing)} other"
+            counts = f"{len(failing)} of {len(failing)} such workloads failed, and 0 of {len(passing)} others"
             found.append(f"look at what it does {own.pop()} alone: {counts}")
     return found
 

@@ -20,12 +20,13 @@ LAYOUTS = ("contiguous", "channels_last", "strides")
 
 def also(told: Told) -> list[str]:
     """Bits that changed though every output is right, and outputs that come in another form."""
+    base = told.names.get(told.rows[0].baseline, told.rows[0].baseline)
     bits: dict[tuple[str, str], list[str]] = {}
     changed: dict[tuple[str, str, str, str], list[str]] = {}
     for row in told.rows:
         within = ", within rounding" if set(map(outcome, sides_of([row]).values())) == {RIGHT} else ""
         if names := other_bits(row):
-            text = f"{_listed(names)} {'has' if len(names) == 1 else 'have'} other bits than in {told.base}{within}"
+            text = f"{_listed(names)} {'has' if len(names) == 1 else 'have'} other bits than in {base}{within}"
             bits.setdefault((row.environment, text), []).append(row.workload)
         for name, before, here in forms(row):
             changed.setdefault((name, before, here, row.environment), []).append(row.workload)
@@ -33,7 +34,7 @@ def also(told: Told) -> list[str]:
     for (name, before, here, environment), workloads in changed.items():
         copied = ", so what comes next may have to copy it" if here.startswith(LAYOUTS) else ""
         where = told.where([environment])
-        texts.append(f"{where}, {name} is {here}, and was {before} in {told.base}{copied} ({_listed(workloads)})")
+        texts.append(f"{where}, {name} is {here}, and was {before} in {base}{copied} ({_listed(workloads)})")
     return texts
 
 
@@ -74,7 +75,7 @@ def open_questions(told: Told) -> list[str]:
     found: dict[str, list[str]] = {}
     for row in told.rows:
         for name, side in sides_of([row]).items():
-            if outcome(side) not in (RIGHT, WRONG) and side.message:
+            if outcome(side) not in (RIGHT, WRONG) and side.message and protocol.HAS_NO not in side.message:
                 found.setdefault(short(side.message, 200), []).append(f"{row.workload} {told.where([name])}")
     return [f"{text} ({_listed(places)})" for text, places in found.items()]
 

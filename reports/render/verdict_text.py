@@ -180,11 +180,6 @@ class Told:
     def more(self) -> list[str]:
         return [*(each.text for each in self.clauses[SAID:]), *unrepeatable(self.rows)]
 
-    @property
-    def base(self) -> str:
-        """The baseline's name."""
-        return self.names.get(self.rows[0].baseline, self.rows[0].baseline)
-
     def where(self, environments: Sequence[str]) -> str:
         """in 2.1.0 and in 2.5.0."""
         if len(environments) > 2 and len(environments) == len(self.names):

@@ -263,12 +263,12 @@ def carried(project: Path, tmp_path: Path, cluster: Cluster, *more: str) -> tupl
 def test_a_carried_job_that_reaches_its_limit_keeps_what_it_had(
     cluster: Cluster, project: Path, tmp_path: Path
 ) -> None:
-    own, variables = carried(project, tmp_path, cluster, "--kernel=a", "--time=3", "--launches=40")
+    own, variables = carried(project, tmp_path, cluster, "--kernel=a", "--time=4", "--launches=60")
     code, printed = attempt(own, variables)
     assert code == 0, printed
     assert re.search(r"a-cpu: ended after \d+ more steps on n", printed), printed
     launches = Counter((each.environment, each.index) for each in latest(project).launches())
-    assert len(launches) == 80 and set(launches.values()) == {1}
+    assert len(launches) == 120 and set(launches.values()) == {1}
     assert not list((tmp_path / "node" / "shards").iterdir()), "nothing is left on nodes"
 
 

@@ -138,6 +138,13 @@ def test_a_library_that_is_not_there_is_named_with_the_one_that_is(
     assert "has libcudart.so.12" in refused["reason"]
 
 
+def test_a_system_that_is_older_than_the_file_is_named(environments: list[Environment]) -> None:
+    said = "/lib/libstdc++.so.6: version `GLIBCXX_3.4.99' not found (required by /x/mine.so)"
+    script = "import sys; from worker import abi; print(abi.explain(sys.argv[1], '/x/mine.so'))"
+    told = environments[0].script(script, said)
+    assert "kind='system'" in told and "GLIBCXX_3.4.99, which this system's libstdc++.so.6 lacks" in told
+
+
 def test_a_wheel_runs_in_both_from_its_entry_point(environments: list[Environment], tmp_path: Path) -> None:
     file = tmp_path / "mine-1.0-py3-none-any.whl"
     with zipfile.ZipFile(file, "w") as archive:

@@ -143,6 +143,7 @@ def test_a_right_kernel_passes_and_is_timed(built: list[Environment]) -> None:
         assert [row.order for row in rows] == [0, 1, 2, 3]
         assert all(row.status == "ok" and len(row.samples_us) >= 5 and min(row.samples_us) > 0 for row in rows)
         assert next(row for row in rows if row.target == "kernel").correct is True
+        assert all(row.memory is not None and row.memory.peak_bytes > row.memory.kept_bytes >= 0 for row in rows)
         (row,) = environment.time(case, ["kernel"], ["0" * 64], other_bits=False)["timings"]
         assert Timing(**row).correct is False
 

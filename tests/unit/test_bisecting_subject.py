@@ -136,8 +136,10 @@ def test_of_a_package_pytorch_is_held(shipped: Matrix) -> None:
     matrix = derived_matrix(shipped, subject, ["1.0", "2.0"], 0, 20)
     good, other = matrix.environments
     assert good.torch == other.torch == "2.5.0" and good.packages == ["demo==1.0"] and other.packages == ["demo==2.0"]
-    assert matrix.is_baseline(good) and [version_in(each, subject) for each in (good, other)] == ["1.0", "2.0"]
+    assert matrix.is_baseline(good) and [version_in(matrix, each, subject) for each in (good, other)] == ["1.0", "2.0"]
     named = shipped.model_copy(update={"environments": [*shipped.environments, other]})
     assert environment_at(named, subject, "2.0") in named.environments
+    numpy = replace(subject, component="numpy", good="1.26.4", bad="2.0.0")
+    assert environment_at(shipped, numpy, "1.26.4") in shipped.environments, "it has that version by the file's own"
     with pytest.raises(InputError, match=r"--torch 9.9.9: not in matrix.yaml"):
         derived_matrix(shipped, replace(subject, held="9.9.9"), ["1.0", "2.0"], 0, 20)

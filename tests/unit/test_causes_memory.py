@@ -9,7 +9,7 @@ import pytest
 from harness.schema.experiment_records import CheckersRecord, ConditionResult
 from harness.schema.storage import Run, load_record, save_record
 from reports.attribute import causes
-from reports.attribute.causes import DECISIVE, STRONG
+from reports.attribute.causes import DECISIVE, STRONG, SUGGESTIVE
 from tests.unit.attributed import (
     FELL,
     UNSTEADY,
@@ -58,7 +58,7 @@ MEMORY = {
     "the same, and memcheck sees no access out of bounds": Known(
         FELL_ON_GPU, [on_gpu(poison, {"workspace": FOLLOWS}), on_gpu(checkers, "memcheck")], GLOBAL, DECISIVE
     ),
-    "initcheck finds it": Known(WRONG_ON_GPU, [on_gpu(checkers, "initcheck", "uninitialised")], GLOBAL, STRONG),
+    "initcheck finds it": Known(WRONG_ON_GPU, [on_gpu(checkers, "initcheck", "uninitialised")], GLOBAL, SUGGESTIVE),
     "elements are left unwritten": Known(of_both(Case(passed=0, units=9e9, unwritten=10), **GPU), [], GLOBAL, STRONG),
     "the heap": Known(FAILS, [filled(heap=FOLLOWS)], HOST, STRONG),
     "the stack, and the address checker is silent": Known(
@@ -99,10 +99,10 @@ MEMORY = {
         WAVERS, [filled(0.5, **CPU_STILL), tried("repeat", result("AABAA", 0.5))], causes.RACE, STRONG
     ),
     "the address checker names an access": Known(
-        FAILS, [checked("address", "out_of_bounds")], causes.OUT_OF_BOUNDS, STRONG
+        FAILS, [checked("address", "out_of_bounds")], causes.OUT_OF_BOUNDS, SUGGESTIVE
     ),
     "the same, from a checker that proved nothing": Known(
-        FAILS, [checked("address", "out_of_bounds", works=None)], causes.OUT_OF_BOUNDS, STRONG
+        FAILS, [checked("address", "out_of_bounds", works=None)], causes.OUT_OF_BOUNDS, SUGGESTIVE
     ),
     "what lies behind was filled too: it is not uninitialised": Known(
         FAILS, [filled(heap=FOLLOWS), checked("address", "out_of_bounds")], causes.OUT_OF_BOUNDS, DECISIVE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,8 @@ from harness.config.pins import pins_path
 from harness.config.plan import PlannedEnvironment
 from harness.errors import InputError
 from harness.experiments.components import Component, differing, exchanges
+from harness.isolate import remove
+from harness.isolate.choose import Choice
 from harness.schema.environment_records import Wheel
 from harness.schema.run_records import Cell, Selection
 from harness.workflow.components import Exchange, Question
@@ -81,7 +84,7 @@ def exchange(asked: Question, matrix: Matrix, root: Path, bundle: object = None)
     planned = {id: PlannedEnvironment(spec=spec, index=PYPI) for id, spec in asked.specs.items()}
     plan = SimpleNamespace(environment=planned.__getitem__, baseline="a", launches_each=3)
     prepared = SimpleNamespace(plan=plan, matrix=matrix, choice=SimpleNamespace(bundle=bundle))
-    return Exchange(SimpleNamespace(root=root), Selection(), prepared, asked, {})  # type: ignore[arg-type]
+    return Exchange(SimpleNamespace(root=root), Selection(), prepared, asked, never)  # type: ignore[arg-type]
 
 
 def never(*_: Any) -> Any:
@@ -114,6 +117,30 @@ def test_a_bundle_makes_none_and_says_what_to_pack(
     said = record.results[0].message
     assert '{torch: "2.1.0", cuda: "12.1", python: "3.11", packages: [demo==2.0]}' in said
     assert "the bundle has no such environment" in said and said.endswith("bundle")
+
+
+def made_in(cache: Path, name: str) -> Path:
+    folder = cache / "environments" / f"{name}-{'k' * 12}"
+    folder.mkdir(parents=True)
+    (folder / "complete.json").write_text("{}")
+    return folder
+
+
+def test_the_last_process_removes_what_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    choice, since = Choice(executor="venv", reason=""), "2000-01-01T00:00:00+00:00"
+    kept, one, two, killed = (made_in(tmp_path, name) for name in ("kept", "one", "two", "killed"))
+    (tmp_path / "exchanged").mkdir()
+    (tmp_path / "exchanged" / "dead").write_text(json.dumps({"since": since, "made": {"killed": "k" * 12}}))
+    monkeypatch.setattr(remove, "is_orphans", lambda name: name == "dead")
+    with remove.shared_environments(choice, tmp_path, since) as add:
+        add("one", "k" * 12)
+        with monkeypatch.context() as patch:
+            patch.setattr(remove, "owners", lambda: "another")
+            with remove.shared_environments(choice, tmp_path, since) as other:
+                other("two", "k" * 12)
+        assert one.exists() and two.exists() and killed.exists(), "this process may need them"
+    assert kept.exists() and not any(folder.exists() for folder in (one, two, killed))
+    assert not list((tmp_path / "exchanged").iterdir())
 
 
 def test_pin_files_differ_in_the_package_alone_and_are_removed(root: Path, tmp_path: Path) -> None:

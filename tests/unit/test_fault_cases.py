@@ -197,6 +197,19 @@ def test_a_run_shows_statuses_steadiness_and_times(tmp_path: Path) -> None:
     ]
 
 
+def test_a_run_shows_memory(tmp_path: Path) -> None:
+    peaks = {(BASE, "kernel"): (8 << 20, 0), (NEXT, "kernel"): (16 << 20, 0)}
+    asked = small(("    kernel:", "    memory: 3\n    kernel:"))
+    cases = {(NEXT, "kernel", "*"): Case(passed=3)}
+    seen = observed(written(tmp_path / "a", cases=cases, peak_bytes=1 << 20, peaks_bytes=peaks))
+    assert seen.memory == pytest.approx(2.0, rel=0.01)
+    assert not_shown(small(), seen) == [] and not_shown(asked, seen) == ["2.00 times, not 3 times the memory"]
+    assert not_shown(asked, observed(written(tmp_path / "b", cases=cases))) == [
+        "no memory measured, not 3 times the memory"
+    ]
+
+
+
 # -- the session ------------------------------------------------------------------------------------------
 
 

@@ -145,6 +145,8 @@ def test_every_example_is_a_right_value() -> None:
             **dict.fromkeys(("name", "sources"), kernel % f"name: mine, sources: {EXAMPLES['sources']}"),
             **dict.fromkeys(("tunables", "architectures"), kernel % f"name: mine, sources: {{cpu: [a.cpp]}}, {pair}"),
             "search": kernel % f"name: mine, sources: {{cpu: [a.cpp]}}, tunables: {EXAMPLES['tunables']}, {pair}",
+            "library": kernel % f"name: mine, {pair}",
+            "entry": kernel % f"name: mine, wheel: mine-1.0-py3-none-any.whl, {pair}",
             **dict.fromkeys(("shape", "dtypes"),
                             workload % f"name: w, shape: {EXAMPLES['shape']}, dtypes: {EXAMPLES['dtypes']}"),
             **dict.fromkeys(stack, environment % ", ".join(f"{name}: {EXAMPLES[name]}" for name in stack)),

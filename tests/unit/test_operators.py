@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from harness.config.key_inputs import Place, World, key
@@ -13,7 +14,7 @@ from harness.config.plan import Facts, Plan
 from harness.config.planner import plan_run
 from harness.errors import InputError
 from harness.schema.run_records import Selection
-from harness.worker import protocol
+from harness.worker import agreement, protocol
 
 TOPK = {"operator": "torch.topk", "shapes": [[64, 4096]], "arguments": {"k": 16}, "dtypes": ["float32", "bfloat16"]}
 FACTS = Facts(executor="venv", executor_reason="a test")
@@ -103,3 +104,25 @@ def validation_keys(operator: dict[str, Any]) -> set[str]:
 @pytest.mark.parametrize("name", [name for name in Operator.model_fields if name != "problem"])
 def test_a_field_of_an_operator_is_an_input(name: str) -> None:
     assert validation_keys(TOPK) != validation_keys({**TOPK, name: CHANGED[name]})
+
+
+# -- how outputs are judged: `harness.worker.agreement` needs numpy alone ------------------------------------------
+
+LIMITS = {"rounding": 4.0, "strict": 1e-3, "kernelbench": 1e-4}
+
+
+def test_indices_that_choose_equal_elements_are_right_and_others_are_not() -> None:
+    source = np.array([[3.0, 1.0, 3.0, 2.0], [5.0, 5.0, 0.0, 5.0]])
+    want = np.array([[0, 2], [0, 1]])
+    assert agreement.chooses_alike([source], np.array([[2, 0], [3, 1]]), want)
+    assert not agreement.chooses_alike([source], np.array([[2, 1], [3, 1]]), want), "1 is no 3"
+    assert not agreement.chooses_alike([source], np.array([[2, 4], [3, 1]]), want), "outside of it"
+    assert agreement.chooses_alike([source], np.array([2, 3]), np.array([0, 0])), "one of each row, as argmax gives"
+    assert agreement.chooses_alike([source], np.array(7), np.array(4)), "of the whole"
+
+
+def test_a_trial_of_several_outputs_passes_where_all_do() -> None:
+    right, wrong = np.ones((4, 32)), np.ones((4, 32)) + 1.0
+    one, other = (agreement.compare(each, np.ones((4, 32)), LIMITS) for each in (right, wrong))
+    both = agreement.worst([one, other])
+    assert (one.passed["strict"], both.passed["strict"], both.largest, both.elements) == (True, False, 1.0, 256)

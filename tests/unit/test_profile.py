@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from harness.config.kernels import Kernel, Sources
 from harness.config.matrix import Limits
 from harness.experiments.profile import run_profile
 from harness.schema.run_records import Cell
@@ -76,7 +77,7 @@ def context_of(tmp_path: Path, executor: FakeExecutor, built: str = "ok", enviro
         stores={},
         environments={"e": SimpleNamespace(status=environment, message="no wheel", key="1")},
         builds={("e", "k", "cpu"): SimpleNamespace(status=built, message="no compiler", key="2")},
-        kernel=lambda name: SimpleNamespace(model_new=None),
+        kernel=lambda name: Kernel(name="k", sources=Sources(cpu=["k.cpp"])),
         artifact=lambda build, key: tmp_path / "k.so",
         plan=SimpleNamespace(
             seed=0, threads_in=lambda environment: 2, limits=Limits(launch_s=60), workload=lambda id: workload()

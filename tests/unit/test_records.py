@@ -78,6 +78,12 @@ def test_the_paths_of_records_differ_for_every_cell(tmp_path: Path) -> None:
     choices = itertools.product("ab", "kl", "vw", ("cpu", "cuda"))
     cells = [Cell(**dict(zip(names, chosen, strict=True))) for chosen in choices]  # type: ignore[arg-type]
     assert len({run.validation_path(cell) for cell in cells}) == len(cells)
-    run.launch_path("a", "k", "cpu", 3).parent.mkdir(parents=True)
-    save_record(run.launch_path("a", "k", "cpu", 3), launch())
-    assert run.launches() == [launch()]
+    record = launch()
+    own = run.launch_path(record.environment, record.kernel, record.device, record.index)
+    own.parent.mkdir(parents=True)
+    save_record(own, record)
+    assert run.launches() == [record]
+    other = own.with_name("999.json")
+    own.rename(other)
+    with pytest.raises(RecordError, match=r"999\.json: stands under another record's name"):
+        run.launches()

@@ -60,6 +60,18 @@ def test_what_a_shard_is_sealed_with_stays_as_it_was(root: Path) -> None:
     assert digest_of(matrix, text, root, []) != before != digest_of(matrix, text, root, ["--quick"])
 
 
+def test_a_wheel_that_pytorch_is_installed_from_is_there_in_a_sealed_project(root: Path) -> None:
+    name = "wheels/torch-2.9.0a0-cp311-cp311-linux_x86_64.whl"
+    (root / "wheels").mkdir()
+    (root / name).write_text("a wheel")
+    path = root / "matrix.yaml"
+    path.write_text(path.read_text().replace("environments: [", f"environments: [{{wheel: {name}}}, "))
+    matrix, text = load_matrix(path)
+    [shard] = planned(root, "two")
+    seal(shard, matrix, text, root)
+    assert (shard.project / name).read_text() == "a wheel"
+
+
 class Scripted:
     """An engine whose jobs end as they are told: a node's name fails there, "ok" leaves a finished run."""
 

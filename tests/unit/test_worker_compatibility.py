@@ -38,7 +38,9 @@ def test_only_the_standard_library_numpy_and_torch(path: Path) -> None:
             node.module = "typing"
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            assert {name.name.split(".")[0] for name in node.names} <= ALLOWED
+            # Triton is asked for its version, where it is.
+            asked = {"triton"} if path.name == "observe.py" else set()
+            assert {name.name.split(".")[0] for name in node.names} <= ALLOWED | asked
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             assert node.module is not None and node.module.split(".")[0] in ALLOWED
     assert len(path.read_text().splitlines()) <= 300 or path.name == "wire.py", "messages are all in one file"

@@ -176,21 +176,20 @@ class Packer:
 
     def _needed(self, environment: str) -> tuple[str, ...]:
         """The components to keep: those asked for, and those that problems of the matrix call when each runs once."""
-        kernels = [kernel for kernel in self.matrix.kernels if kernel.problem]
-        problems = sorted({self.root / kernel.problem for kernel in kernels if kernel.problem})
-        if not problems:
+        names = [*(each.problem for each in self.matrix.kernels), *(each.problem for each in self.matrix.operators)]
+        problems = sorted({self.root / name for name in names if name})
+        operators = [request for each in self.matrix.operators if (request := each.request) is not None]
+        if not problems and not operators:
             return with_needed(self.options.keep)
         remedy = "mend it; or name what it needs: --keep, and leave it out of this matrix"
         found = self.executor.ask(
-            environment, "calls", wire.CallsRequest(problems=list(map(str, problems))), wire.CallsResult,
+            environment, "calls", wire.CallsRequest(list(map(str, problems)), operators), wire.CallsResult,
             doing="looking for what the problems call", remedy=remedy, reads=problems,
         )  # fmt: skip
-        for why in found.failures.values():
+        for why in found.failures:
             self._say(f"not known what it calls: {why}; --keep names what it needs")
-        files = [*problems, *(self.root / kernel.model_new for kernel in kernels if kernel.model_new)]
-        called = components_of(
-            (name for names in found.operators.values() for name in names), (path.read_text() for path in files)
-        )
+        files = [*problems, *(self.root / kernel.model_new for kernel in self.matrix.kernels if kernel.model_new)]
+        called = components_of(found.operators, (path.read_text() for path in files))
         for name, caller in called.items():
             self._say(f"keeping {name}: {caller} is called")
         return with_needed([*self.options.keep, *called])

@@ -114,15 +114,16 @@ def _step_text(step: StepRecord) -> str:
 
 def answer(question: Question, records: Sequence[VersionRecord], steps: Sequence[StepRecord], monotonic: bool) -> str:
     what = f"{question.what} of {question.target}"
-    held = f"In {question.held}, with other releases of {question.component} and all else held: " * bool(question.held)
+    of = f"In {question.held}, with other releases of {question.component} and all else held, " * bool(question.held)
     if not steps:
         cells = next(record for record in records if record.version == question.bad)
-        return f"{held}No difference in {what} between {question.good} and {question.bad} was found: {describe(cells)}."
+        none = f"{'no' if of else 'No'} difference in {what} between {question.good} and {question.bad}"
+        return f"{of}{none} was found: {describe(cells)}."
     texts = [_step_text(step) for step in steps]
     if len(texts) > 1:
         numbered = "; ".join(f"({number}) {text}" for number, text in enumerate(texts, 1))
         texts = [f"in {len(texts)} steps: {numbered}"]
-    said = f"{held}The {what} changed {texts[0]}."
+    said = f"{of}{'the' if of else 'The'} {what} changed {texts[0]}."
     also = [text for step in steps for text in step.also]
     if also:
         said += f" Not only PyTorch's version differs there: {'; '.join(also)}."

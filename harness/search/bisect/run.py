@@ -37,6 +37,7 @@ from harness.search.bisect.oracle import LEVEL, LOOKS, TRIAL_FACTORS, differing,
 from harness.search.bisect.releases import in_order, releases_between
 from harness.search.bisect.subject import (
     Subject,
+    asked,
     cell_names,
     derived_matrix,
     environment_at,
@@ -121,7 +122,8 @@ class Bisection(Search[str, BisectionRecord]):
 
     def take(self, step: str) -> None:
         ends = step == self.question.bad
-        here = self.prepared.choice.executor == "venv"  # an engine's disk may be another machine's
+        # An engine's disk may be another machine's; and but for one package, the held environment's wheels are there.
+        here = self.prepared.choice.executor == "venv" and not self.subject.component
         named = [self._is_named(version) for version in ([self.question.good, step] if ends else [step])]
         if here and not all(named):
             environments.refuse_without_room(cache_folder())
@@ -176,13 +178,13 @@ class Bisection(Search[str, BisectionRecord]):
             if record.status == protocol.OK:
                 continue
             problem = probe_index(planned.index)
-            if problem or version_in(planned.spec, self.subject) in (question.good, question.bad):
+            if problem or version_in(self.matrix, planned.spec, self.subject) in (question.good, question.bad):
                 raise InfrastructureError(
                     f"{record.id}: {problem or record.message}",
                     "once it is mended, the same command then goes on from here",
                 )
             raise CannotTell(record.message, record)
-        by_version = {version_in(e.spec, self.subject): e.id for e in plan.environments}
+        by_version = {version_in(self.matrix, e.spec, self.subject): e.id for e in plan.environments}
         seen = {name: observe(run, plan, id, question.what, question.target) for name, id in by_version.items()}
         return Look(run=run, environments={name: made[id] for name, id in by_version.items()}, cells=seen)
 
@@ -324,6 +326,7 @@ def run_bisection(
     """Bisect, or go on with what was begun. The folder of the records, and the answer; None with `list_only`."""
     in_order(subject.good, subject.bad)
     matrix, _ = load_matrix(options.matrix_path, options.base_image)
+    subject = asked(subject, matrix)
     ends = derived_matrix(matrix, subject, [subject.good, subject.bad], 0, 1)
     prepared = make_plan(replace(options, derived=ends), selection_of(subject), write_pins=False)
     plan = prepared.plan

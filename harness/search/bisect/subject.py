@@ -4,11 +4,12 @@ one package beside it. Pure."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.config.environments import Environment, channel, package_versions
 from harness.config.kernels import Kernel
 from harness.config.matrix import Matrix
+from harness.config.operators import Operator
 from harness.config.plan import Plan
 from harness.config.planner import pick
 from harness.config.workloads import Workload
@@ -69,21 +70,48 @@ def held_environment(matrix: Matrix, held: str) -> Environment:
 
 
 def environment_at(matrix: Matrix, subject: Subject, version: str) -> Environment:
-    """The environment of a version of what is bisected."""
+    """The environment of a version of what is bisected: matrix.yaml's own where it has that version."""
     if not subject.component:
         return environment_of(matrix, version, subject.good)
-    made = with_package(held_environment(matrix, subject.held), subject.component, version)
+    held = held_environment(matrix, subject.held)
+    if package_versions(matrix.packages_in(held)).get(subject.component) == version:
+        return held
+    made = with_package(held, subject.component, version)
     same = (spec for spec in matrix.pinned_environments if spec.id() == made.id())
     return next((spec for spec in same if spec.model_copy(update={"packages": made.packages}) == made), made)
 
 
-def version_in(spec: Environment, subject: Subject) -> str:
+def version_in(matrix: Matrix, spec: Environment, subject: Subject) -> str:
     """Which version of it an environment has."""
-    return package_versions(spec.packages)[subject.component] if subject.component else spec.torch
+    if not subject.component:
+        return spec.torch
+    return package_versions(matrix.packages_in(spec))[subject.component]
+
+
+def asked(subject: Subject, matrix: Matrix) -> Subject:
+    """Where the workloads that are asked for are operators', or there is nothing else, their target."""
+    if subject.target != protocol.KERNEL or not matrix.operators:
+        return subject
+    chosen = _operators(matrix, subject)
+    others = {name for workload in matrix.workloads for name in workload.names} | {k.name for k in matrix.kernels}
+    is_operator = bool(chosen) and not (matrix.kernels and (not subject.workloads or others & set(subject.workloads)))
+    return replace(subject, target=protocol.MODEL) if is_operator else subject
+
+
+def _operators(matrix: Matrix, subject: Subject) -> list[Operator]:
+    """Those that have a workload that is asked for, by name or by id."""
+    wanted = set(subject.workloads)
+    return [
+        operator
+        for operator in matrix.operators
+        if not wanted or wanted & {operator.called, *(id for id, *_ in operator.workloads())}
+    ]
 
 
 def _kernels(matrix: Matrix, subject: Subject) -> list[Kernel]:
-    """The kernels to build: of a reference, the one that it is measured beside."""
+    """The kernels to build: of a reference, the one that it is measured beside; of operators, none."""
+    if subject.target == protocol.MODEL and _operators(matrix, subject):
+        return []
     names = pick("kernel", subject.kernels, [kernel.name for kernel in matrix.kernels])
     chosen = [kernel for kernel in matrix.kernels if kernel.name in names and _runs(kernel, subject, matrix.workloads)]
     if not chosen:
@@ -126,7 +154,7 @@ def derived_matrix(matrix: Matrix, subject: Subject, versions: list[str], look: 
     matrix.yaml lacks."""
     factor = TRIAL_FACTORS[look]
 
-    def more(item: Workload | Kernel) -> dict[str, int]:
+    def more(item: Workload | Kernel | Operator) -> dict[str, int]:
         if subject.what == "latency":
             return {"trials": TIMED_TRIALS, "extra_trials": 0}
         return {
@@ -135,12 +163,14 @@ def derived_matrix(matrix: Matrix, subject: Subject, versions: list[str], look: 
         }
 
     kernels = _kernels(matrix, subject)
+    operators = [] if kernels else _operators(matrix, subject)
     environments = [environment_at(matrix, subject, version) for version in versions]
     return matrix.model_copy(
         update={
             "baseline": environments[0].id() if subject.component else subject.good,
             "environments": environments,
             "kernels": [kernel.model_copy(update={"trials": min(more(kernel)["trials"], 1000)}) for kernel in kernels],
+            "operators": [each.model_copy(update={"trials": min(more(each)["trials"], 1000)}) for each in operators],
             "workloads": [workload.model_copy(update=more(workload)) for workload in matrix.workloads],
             "references": _references(matrix, subject),
             "references_cuda": None,

@@ -48,8 +48,7 @@ class CaseFacts:
 
     @property
     def is_operator(self) -> bool:
-        """Whether it is PyTorch's own, measured by itself: neither a kernel nor what one is compared with."""
-        return self.rows[0].kind == OPERATOR
+        return self.rows[0].kind == OPERATOR  # neither a kernel nor what one is compared with
 
     @property
     def device(self) -> str:
@@ -145,7 +144,7 @@ class CaseFacts:
     @cached_property
     def is_python(self) -> bool:
         info = self.evidence.kernel(self.kernel) if self.is_kernel else None
-        return info is not None and bool(info.sources) and all(name.endswith(".py") for name in info.sources)
+        return info is not None and bool(info.sources) and all(name.endswith((".py", ".whl")) for name in info.sources)
 
     def of(self, *experiments: str) -> list[tuple[CellFacts, Conditions]]:
         return [(cell, each) for cell in self.cells for name in experiments for each in cell.of(name)]

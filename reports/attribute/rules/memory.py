@@ -27,10 +27,6 @@ KINDS = {
     causes.UNINITIALISED_HOST: "host memory",
 }
 BUILT = "PyTorch's version and the build"
-UNPROVEN = Seen(
-    text="not shown: that this is why the output is wrong. A checker saw the access, and no experiment of this run "
-    "changed the output by it"
-)
 BEYOND = Seen(
     text="not excluded: it reads beyond its tensors, where the filled memory lies too; no checker could show that"
 )
@@ -90,27 +86,37 @@ def _uninitialised(case: CaseFacts, wanted: str) -> Cause | None:
     repeatable = [spread for _, spread in spreads if spread.moves and spread.systematic and spread.settled]
     alone = any(spread.site in ("shared", "output") for spread in repeatable)
     within = case.silence_on("out_of_bounds")
-    alone_seen = checked and not (spreads or left) and bool(case.failing)
-    certain = (any(f.proven for _, f in checked) and not alone_seen) or bool(repeatable and (alone or within))
+    unlinked = bool(checked and case.failing and not (spreads or left))
+    certain = (any(f.proven for _, f in checked) and not unlinked) or bool(repeatable and (alone or within))
+    grade = SUGGESTIVE if unlinked else DECISIVE if certain else STRONG
     repeats = "with the memory filled the same way the bits repeat, and only another filling changes them"
     repeats += "; so it is not timing that makes a second run differ" if case.unsteady else ""
     one_process = "one process, one binary and the same input bytes gave all of these outputs"
     harmless = spreads and not any(spread.fails for _, spread in spreads)
     filled = KINDS[wanted].capitalize()
     return make(
-        case, wanted, DECISIVE if certain else STRONG, "unwritten" if left and not spreads else "uninitialised", cells,
-        [*evidence, *([] if certain else [UNPROVEN] * bool(alone_seen) + [BEYOND] * bool(spreads))],
+        case, wanted, grade, "unwritten" if left and not spreads else "uninitialised", cells,
+        [*evidence, *([] if certain else [_unlinked(case)] * unlinked + [BEYOND] * bool(spreads))],
         ruled_out=[
             *(RuledOut(rival="a race", how=repeats, record=spread.path) for spread in repeatable[:1]),
             *(RuledOut(rival=BUILT, how=one_process, record=spread.path) for _, spread in spreads[:1]),
             excluded("out of bounds", within),
         ],
         figures=[*(figures.spread_figure(f"{filled} pre-filled, {c.workload}", s) for c, s in spreads[:2]), *drawn],
-        group=(DECISIVE if certain else STRONG, str(bool(left and not spreads)), wanted, str(bool(harmless))),
+        group=(grade, str(bool(left and not spreads)), wanted, str(bool(harmless))),
         memory=KINDS[wanted], where=_where(case, spreads, left, checked),
         follows=": its output depends on stale data" if spreads else "",
         so_far=" No run has failed because of it yet." if harmless else "",
     )  # fmt: skip
+
+
+def _unlinked(case: CaseFacts) -> Seen:
+    """Of an access that a checker saw in a kernel that is wrong: both are certain, and that one makes the other not."""
+    tried = case.poison[0][1].path if case.poison else ""
+    text = "not shown: that the output is wrong because of it. " + (
+        "With memory filled otherwise the output stayed the same" if tried else "No run had other contents of memory"
+    )
+    return Seen(text=text, record=tried)
 
 
 def _where(
@@ -161,16 +167,16 @@ def out_of_bounds(case: CaseFacts) -> Cause | None:
     evidence += [cell.seen(shown, path) for cell, path in shifted]
     linked = [_spread_seen(cell, s) for cell, s in case.poison if s.follows and s.site != "shared"]
     evidence += linked
-    unproven = bool(case.failing and not (linked or shifted or crashed))
-    proven = any(finding.proven for _, finding in checked) and not unproven
+    unlinked = bool(case.failing and not (linked or shifted or crashed))
+    proven = any(finding.proven for _, finding in checked)
     around = [
         figures.spread_figure(f"Memory around its tensors pre-filled, {c.workload}", s)
         for c, s in case.poison
         if s.follows
     ]
     return make(
-        case, causes.OUT_OF_BOUNDS, DECISIVE if proven else STRONG, "out_of_bounds", cells,
-        [*evidence, *[UNPROVEN] * unproven, *hidden(cells)],
+        case, causes.OUT_OF_BOUNDS, SUGGESTIVE if unlinked else DECISIVE if proven else STRONG, "out_of_bounds", cells,
+        [*evidence, *[_unlinked(case)] * unlinked, *hidden(cells)],
         ruled_out=[
             excluded("uninitialised memory", case.memory_clean),  # that a checker names this access excludes no other
             excluded("a race", case.silence_on("race")),

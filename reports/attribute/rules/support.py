@@ -167,13 +167,17 @@ def unsupported(case: CaseFacts) -> Cause | None:
     runs = f"{base if gone else this} runs it" + (", with a wrong result" if verdict == model.FAILING else "")
     sentence = "reference_unsupported" if is_reference else "operator_refused" if case.is_operator else "unsupported"
     both = "either version" if verdict == model.UNSUPPORTED and not case.alone else this
+    message = side.message
     if case.is_operator:
-        runs = "" if verdict == model.UNSUPPORTED or case.alone else f"; {runs}"
+        sentence = "operator_not_there" if protocol.HAS_NO in message else sentence
+        nowhere = verdict == model.UNSUPPORTED or case.alone
+        runs = "" if nowhere else f"; {runs}"
+        message = message.rstrip("?.") if nowhere else message.partition("; did you mean")[0]
     return make(
         case, causes.UNSUPPORTED_COMBINATION, DECISIVE, sentence, cells, evidence,
         ruled_out=[no_results(cells[0])], figures=[figures.supported_figure(cells)],
         group=("unsupported", case.kernel, case.subject if case.is_operator else "", verdict, dtypes, case.device),
         how=how, device=case.device, what=dtypes or listed(cell.workload for cell in cells),
-        reference=case.reference, running=runs, message=side.message,
+        reference=case.reference, running=runs, message=message,
         refusing=both if verdict == model.UNSUPPORTED else this if gone else base,
     )  # fmt: skip

@@ -57,13 +57,14 @@ def wrong_everywhere(case: CaseFacts) -> Cause | None:
     at_every_length = bool(sizes) and all(not lengths.right or lengths.tail for lengths in sizes)
     shown = bool(len(same) == len(cells) and case.steady and not case.alone and right is None)
     infinite = next((cell for cell in cells if not cell.finite), None) if within is None else None
+    accessed = any(case.findings(kind) for kind in ("out_of_bounds", "uninitialised"))
     not_excluded = [
-        "uninitialised memory" if not case.memory_clean else "",
+        "the access that a checker saw" if accessed else "uninitialised memory" if not case.memory_clean else "",
         "what an earlier call left" if not first else "",
         "a number that overflows its type" if not within and not infinite else "",
         "an error in a loop's bounds or tail that only some lengths reach" if not at_every_length else "",
     ]
-    certain = shown and case.memory_clean and first and within and at_every_length
+    certain = shown and case.memory_clean and not accessed and first and within and at_every_length
     evidence = was_so(cells)
     if infinite is not None:
         text = "NaN or infinity; not excluded: an intermediate number that overflows its type"

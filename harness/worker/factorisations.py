@@ -1,0 +1,39 @@
+"""Operators that factorise matrices or solve equations, and others whose single step stands for many: how far they err.
+
+A function here is given an `emulation.Call`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from . import tensors
+from .contractions import THIRD
+
+if TYPE_CHECKING:
+    from .emulation import Call
+
+PLAIN = ("linalg_vector_norm", "linalg_cross")
+FACTORISED = ("cholesky", "cholesky_inverse", "cholesky_solve", "geqrf", "lu_unpack", "ormqr", "triangular_solve")
+
+
+def steps(call: Call) -> int:
+    """Roundings that an element meets, one after another, in a factorisation or a solution: as many as a matrix has
+    columns. A stable algorithm gives what is exact for an input that was moved by as many, of either sign (Higham,
+    Accuracy and Stability of Numerical Algorithms, 2002, chapters 9, 10 and 19). One, of any other operator."""
+    if call.name.startswith("grid_sampler"):  # whose coordinates are multiplied by a number of pixels
+        return int(max(call.args[0].shape[2:])) ** 2
+    if factorises(call):
+        return int(max(value.shape[-1] for value in tensors.flat(call.args) if value.dim()))
+    return 1
+
+
+def factorises(call: Call) -> bool:
+    return (call.name.lstrip("_").startswith("linalg_") and call.name not in PLAIN) or call.name in FACTORISED
+
+
+def scaled(call: Call, value: Any, unit: float) -> Any:
+    """Rows of a factor, each off by a factor of its own: as far as computed factors are from orthogonal ones."""
+    if not value.dim() or not value.numel() or not factorises(call):
+        return value
+    return value * (1 + call.draws.deviates(value.narrow(-1, 0, 1)).mul_(unit / THIRD))

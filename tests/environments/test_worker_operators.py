@@ -1,0 +1,108 @@
+"""PyTorch's operators, judged and timed by themselves, by the interpreters of real pinned environments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.schema.records import TargetResult
+from harness.worker import protocol
+from tests.environments.verbs import Environment
+
+pytestmark = [pytest.mark.environments, pytest.mark.timeout(600)]
+
+
+def operator(name: str, *shapes: Any, **arguments: Any) -> dict[str, Any]:
+    """Tensors by name where a shape is a pair of both."""
+    given = [(shape[0], shape[1]) if isinstance(shape, tuple) else ("", shape) for shape in shapes]
+    tensors = [{"tensors": [{"shape": shape}], "name": name, "several": False} for name, shape in given]
+    return {"name": name, "tensors": tensors, "arguments": arguments}
+
+
+def case_of(
+    environment: Environment, folder: Path, asked: dict[str, Any], dtype: str = "float32", backward: bool = False
+) -> dict[str, Any]:
+    stored, case = environment.store(folder, "", trials=2, operator=asked, dtype=dtype)
+    assert stored["status"] == "ok", stored["message"]
+    case["problem"] |= {"file": "", "operator": asked, "backward": backward}
+    return case
+
+
+def judged(environment: Environment, case: dict[str, Any]) -> tuple[dict[str, Any], TargetResult]:
+    found = environment.judge(case, None, [protocol.MODEL], subject=protocol.MODEL, power=False)
+    return found, found["recipes"][0].targets[0]
+
+
+def test_each_output_is_judged_by_its_name_and_ties_are_right(environments: list[Environment], tmp_path: Path) -> None:
+    case = case_of(environments[0], tmp_path, operator("torch.topk", [64, 1024], k=9), "bfloat16")
+    for environment in environments:
+        result, target = judged(environment, case)
+        assert (result["status"], result["message"]) == ("ok", ""), "which of equal elements is chosen is no fault"
+        assert [(each.name, each.dtype, each.shape) for each in target.outputs] == [
+            ("values", "bfloat16", [64, 9]), ("indices", "int64", [64, 9]),
+        ]  # fmt: skip
+        assert all(each.truth and each.truth.passed["rounding"] == 2 for each in target.outputs)
+
+
+def test_gradients_are_outputs_with_a_truth_of_their_own(environments: list[Environment], tmp_path: Path) -> None:
+    asked = operator("torch.nn.functional.layer_norm", ("input", [16, 96]), ("weight", [96]), normalized_shape=[96])
+    case = case_of(environments[0], tmp_path, asked, backward=True)
+    for environment in environments:
+        result, target = judged(environment, case)
+        assert result["status"] == "ok", result["message"]
+        assert [each.name for each in target.outputs] == ["output", "grad of input", "grad of weight"]
+        sizes = [each.truth.max_abs for each in target.outputs if each.truth]
+        assert len(sizes) == 3 and all(size is not None and 0 < size < 1e-4 for size in sizes)
+
+
+# Coarse where it is called as users call it; neither for its truth nor for its yardstick, which are computed in a mode.
+COARSE = """
+import torch
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+class Model(torch.nn.Module):
+    def forward(self, x):
+        coarse = x * 2 if _get_current_dispatch_mode() else (x * 2).half().float()
+        return {"right": x * 2, "coarse": (coarse, 3)}
+def get_inputs():
+    return [torch.randn(8, 64)]
+def get_init_inputs():
+    return []
+"""
+
+
+def test_what_is_wrong_in_one_output_is_wrong_and_named(environments: list[Environment], tmp_path: Path) -> None:
+    _, case = environments[0].store(tmp_path, COARSE, trials=2)
+    result, target = judged(environments[0], case)
+    passed = {each.name: each.truth and each.truth.passed["rounding"] for each in target.outputs}
+    assert result["status"] == protocol.WRONG
+    assert (passed["right"], passed["coarse.0"], passed["coarse.1"]) == (2, 0, 2)
+
+
+def test_a_memory_format_is_told(environments: list[Environment], tmp_path: Path) -> None:
+    asked = operator("torch.Tensor.contiguous", [2, 3, 4, 5], memory_format="torch.channels_last")
+    _, target = judged(environments[0], case_of(environments[0], tmp_path, asked))
+    assert [each.layout for each in target.outputs] == ["channels_last"]
+
+
+def test_what_a_version_lacks_is_unsupported_there(environments: list[Environment], tmp_path: Path) -> None:
+    case = case_of(environments[0], tmp_path, operator("torch.topkk", [8, 64], k=3))
+    result, _ = judged(environments[0], case)
+    assert result["status"] == protocol.UNSUPPORTED
+    assert protocol.HAS_NO in result["message"] and "did you mean torch.topk?" in result["message"]
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_it_is_timed_without_a_kernel(environments: list[Environment], backward: bool, tmp_path: Path) -> None:
+    asked = operator("torch.nn.functional.softmax", [64, 512], dim=-1)
+    case = case_of(environments[0], tmp_path, asked, backward=backward)
+    request = {
+        "workloads": [case], "seed": 0, "threads": 1, "device": "cpu", "rows": [[case["id"], protocol.MODEL]],
+        "order_seed": 3, "expected_sha256": {},
+        "timing": {"warmup_s": 0.01, "warmup_calls": 2, "target_s": 0.02, "min_samples": 5, "max_samples": 50,
+                   "relative_error": 0.005},
+    }  # fmt: skip
+    timed = environments[0].result("time", request)["timings"][0]
+    assert timed["status"] == "ok", timed["message"]
+    assert len(timed["samples_us"]) >= 5

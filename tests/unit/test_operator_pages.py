@@ -1,0 +1,46 @@
+"""What a page says of PyTorch's own operators: outputs one by one, other bits, another form."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from reports.compare.outputs import forms, other_bits
+from reports.model import Bits, Correctness, CorrectnessSide, OutputSide
+
+
+def output(name: str = "", layout: str = "contiguous", bits: str = "a", dtype: str = "float32") -> OutputSide:
+    return OutputSide(name=name, dtype=dtype, shape=(2, 3, 4, 5), layout=layout, max_units=0.5, sha256=(bits, bits))
+
+
+def row_of(before: list[OutputSide], here: list[OutputSide], **bits: int) -> Any:
+    given = {"a": before, "b": here}
+    sides = [CorrectnessSide(environment=name, status="ok", outputs=outputs) for name, outputs in given.items()]
+    known = Bits(**{"compared": 2, "identical": 0, "inputs_differ": 0, **bits})
+    judged = Correctness(verdict="pass", why="", baseline=sides[0], this=sides[1], bits=known)
+    return SimpleNamespace(alone=False, correctness=judged)
+
+
+def test_outputs_with_other_bits_are_named() -> None:
+    before, here = [output("values"), output("indices", bits="b")], [output("values"), output("indices", bits="c")]
+    assert other_bits(row_of(before, here)) == ["indices"]
+    assert other_bits(row_of(before, before)) == []
+    assert other_bits(row_of([output()], [output(bits="b")])) == ["the output"]
+
+
+def test_of_what_does_not_repeat_bits_say_nothing() -> None:
+    before, here = [output()], [output(bits="b")]
+    assert other_bits(row_of(before, here, unsteady=1)) == []
+    assert other_bits(row_of(before, here, inputs_differ=1)) == []
+
+
+def test_another_form_is_told_though_all_numbers_are_the_same() -> None:
+    moved = row_of([output()], [output(layout="channels_last")])
+    assert forms(moved) == [("the output", "contiguous", "channels_last")]
+    found = forms(row_of([output("y"), output("old")], [output("y", dtype="float64"), output("new")]))
+    assert found == [
+        ("y", "float32 [2, 3, 4, 5]", "float64 [2, 3, 4, 5]"),
+        ("old", "returned", "not returned"),
+        ("new", "not returned", "returned"),
+    ]
+    assert forms(row_of([output()], [output()])) == []
