@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-BATCH, TOKENS, HEADS, WIDTH = 8, 2048, 8, 512
+BATCH, TOKENS, HEADS, WIDTH = 2, 2048, 8, 512
 
 
 class Model(nn.Module):
