@@ -28,6 +28,11 @@ def named(value: Any) -> Outputs:
     return found
 
 
+def main(found: Outputs) -> Any:
+    """The first output of numbers with a fraction, else the first."""
+    return next((tensor for tensor in found.values() if tensor.is_floating_point()), next(iter(found.values())))
+
+
 def _named(value: Any, name: str) -> Iterator[tuple[str, Any]]:
     if isinstance(value, torch.Tensor):
         yield name, _plain(value, name)
