@@ -29,6 +29,7 @@ from harness.schema.records import ENDED_BADLY, Device, LaunchRecord, Outcome, T
 from harness.schema.storage import Run, load_record
 from harness.worker import channel, protocol, wire
 
+MEMORY_LAUNCHES = 5  # it differs little from launch to launch
 AHEAD_CORES = 8  # processors with which the next launch gets ready while this one measures a GPU
 
 
@@ -207,6 +208,7 @@ class Launch:
             },
             decides=plan.tolerances.decides,
             precision=plan.kernel(planned.kernel).precision,
+            memory=planned.index < MEMORY_LAUNCHES,
         )
         return context.task(
             "time", request, planned.environment, timeout_s=plan.limits.launch_s,

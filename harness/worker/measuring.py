@@ -75,7 +75,8 @@ def launch(request: wire.TimeRequest) -> wire.TimeResult:
         if kernel is not None and told[-1]:
             result.threads, idle = told[-1].threads, told[-1].idle_processors
             result.idle_processors = idle if request.device == "cpu" else None
-        memory.of_rows(result.timings, references, kernel)  # nothing is timed any more
+        if request.memory:  # nothing is timed any more
+            memory.of_rows(result.timings, references, kernel)
         if kernel is not None:
             kernel.connection.close()
         measured.judge(result.load)

@@ -559,6 +559,7 @@ class TimeRequest(CasesRequest):
     limits: Dict[str, Dict[str, float]] = field(default_factory=dict)  # by workload: each rule's tolerance
     decides: str = "rounding"
     precision: Optional[List[str]] = None
+    memory: bool = True  # whether that of the calls is measured, too
 
 
 class HostRequest(CasesRequest):

@@ -1,4 +1,4 @@
-"""PyTorch's own operators on a GPU: those with several outputs, or with gradients, are timed cold and in a graph, too."""
+"""PyTorch's own operators on a GPU: with several outputs or with gradients, they are timed cold and in a graph, too."""
 
 from __future__ import annotations
 
