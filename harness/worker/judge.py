@@ -83,6 +83,8 @@ Target = Union[Candidate, Reference]
 def judge(request: wire.JudgeRequest) -> wire.JudgeResult:
     torch.set_num_threads(request.threads)
     workload = workloads.parse_workload(request.workload)
+    if workload.problem is not None:
+        workload.judges_model = request.subject == protocol.MODEL
     references = workload.references(request.references, request.device)
     targets: list[Target] = [Reference(reference) for reference in references]
     if request.candidate is not None:

@@ -106,3 +106,22 @@ def test_it_is_timed_without_a_kernel(environments: list[Environment], backward:
     timed = environments[0].result("time", request)["timings"][0]
     assert timed["status"] == "ok", timed["message"]
     assert len(timed["samples_us"]) >= 5
+
+
+NAN_OF_ITS_OWN = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.where(torch.arange(64) == 3, x * (0.0 if x.dtype == torch.float64 else float("nan")), x)
+def get_inputs():
+    return [torch.rand(8, 64)]
+def get_init_inputs():
+    return []
+"""
+
+
+def test_a_model_s_own_nan_is_no_excuse_for_it(environments: list[Environment], tmp_path: Path) -> None:
+    stored, case = environments[0].store(tmp_path, NAN_OF_ITS_OWN)
+    assert stored["status"] == "ok"
+    for environment in environments:
+        assert judged(environment, case)[0]["status"] == "wrong"
