@@ -119,9 +119,9 @@ class Directions:
 
     def of(self, number: int, like: Any) -> Any:
         """A tensor of the output's shape, dtype and device."""
-        key = number, tuple(like.shape)
+        key = number, tuple(like.shape), like.dtype, like.device
         if key not in self.made:  # by numpy: what PyTorch rounds may be another's to compute
             drawn = inputs.deviates(DIRECTIONS, number, 0, like.numel()).astype(np.float64)
             rounded = dtypes.quantise(drawn, self.dtype).reshape(tuple(like.shape))
-            self.made[key] = torch.from_numpy(rounded)
-        return self.made[key].to(device=like.device, dtype=like.dtype)
+            self.made[key] = torch.from_numpy(rounded).to(device=like.device, dtype=like.dtype)
+        return self.made[key]
