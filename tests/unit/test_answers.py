@@ -184,7 +184,7 @@ def test_why_what_to_do_and_the_line_that_a_checker_named(tmp_path: Path) -> Non
     [answer] = Report(load_evidence(tmp_path)).answers.kernels
     assert answer.why[0].startswith("out of bounds (") and "attention_scalar reads or writes" in answer.why[0]
     assert answer.do[0] == "look at attention.cpp:41: address reports out_of_bounds in forward"
-    assert answer.do[1] == FIXES[OUT_OF_BOUNDS]
+    assert FIXES[OUT_OF_BOUNDS] not in answer.do, "it is not shown to be the cause"
     assert any("seed-fp16" in text and "the smallest workload that fails" in text for text in answer.do)
     assert answer.run.startswith("nox -s explain -- --kernel attention_scalar --workload seed-fp16")
     assert answer.cards == (1,)
