@@ -223,6 +223,11 @@ def _nothing_left(kernels: Sequence[KernelInfo], devices: Sequence[Device]) -> I
         )
     if len(without) == len(kernels):
         others = sorted({device for kernel in kernels for device in kernel.devices})
+        if all(kernel.pytorch for kernel in kernels):
+            return InputError(
+                f"nothing to measure: every operator that is selected has devices: [{', '.join(others)}]",
+                f"run it on a machine that has one; to see the plan: --list --device {','.join(others)}",
+            )
         name = " and ".join(without)
         return InputError(
             f"nothing to measure: {name} {'has' if len(without) == 1 else 'have'} no {asked} sources",
