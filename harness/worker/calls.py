@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import Any
 
 import torch
 from torch.autograd import profiler
 
-from . import problem_files, protocol, tensors, wire
+from . import outputs, problem_files, protocol, tensors, wire
 
 
 def calls(request: wire.CallsRequest) -> wire.CallsResult:
@@ -41,12 +40,7 @@ def _called(path: str, operator: wire.OperatorRequest | None, device: str) -> se
     model = problem_files.construct(module.Model, module.get_init_inputs()).to(device)
     inputs = [tensors.each_tensor(value, lambda tensor: tensor.to(device)) for value in module.get_inputs()]
     with profiler.profile() as profile:
-        outputs = [value for value in tensors.flat([model(*inputs)]) if value.requires_grad]
-        if outputs:
-            with contextlib.suppress(RuntimeError):  # it has no backward on this device
-                torch.autograd.backward([_total(value) for value in outputs])
+        model(*inputs)
+        with contextlib.suppress(wire.Failed, RuntimeError):  # it has no gradients, or not on this device
+            outputs.with_gradients(outputs.Directions("float32"), model, inputs)
     return {event.name for event in profile.function_events if "::" in event.name}
-
-
-def _total(value: Any) -> Any:
-    return value.real.sum() if value.is_complex() else value.sum()

@@ -19,6 +19,7 @@ STORAGE: Mapping[str, np.dtype[Any]] = {"bfloat16": np.dtype("uint16"), **{name:
 C_INTERFACE = {"float16": 0, "bfloat16": 1, "float32": 2}  # the enumeration of csrc/attention.h
 
 # Half the distance between 1 and the next number: the largest relative error of one correct rounding.
+FLOATING = ("float16", "bfloat16", "float32", "float64")
 UNIT_ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24}
 
 # The least magnitude that rounds to infinity.

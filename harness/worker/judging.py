@@ -105,7 +105,7 @@ class Output:
     @property
     def is_counted(self) -> bool:
         """Whether its elements are whole numbers, or true and false."""
-        return self.dtype not in (*dtypes.UNIT_ROUNDOFF, "float64")
+        return self.dtype not in dtypes.FLOATING
 
 
 Outputs = Dict[str, Output]  # of one target in one trial, by name; of one tensor alone the name is empty
@@ -142,8 +142,7 @@ class Reference:
 
 
 def main_name(found: Outputs) -> str:
-    """Of the output that stands for all where one must: the first of numbers with a fraction, else the first."""
-    return next((name for name, output in found.items() if not output.is_counted), next(iter(found), ""))
+    return outputs.main({name: output.dtype for name, output in found.items()})
 
 
 def main_of(found: Outputs) -> Output:

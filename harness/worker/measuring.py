@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import ctypes
 import math
 import os
 import random
@@ -27,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import agreement, channel, dtypes, host, inputs, memory, protocol, rounding, sampling, truth, wire
+from . import agreement, channel, dtypes, host, inputs, memory, protocol, rounding, sampling, tools, truth, wire
 from . import workload as workloads
 from .fresh import RECIPE, Fresh
 from .orders import Picked
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from .workload import Workload
 
 CHECKED_HEADS, CHECKED_ELEMENTS = 4, 1 << 14  # of an attention, chosen at random as well
-PR_SET_PDEATHSIG = 1
 ENDS_S = 5.0  # for a process that has closed its connection to be gone
 OTHERS_SHARE = 0.1  # of the machine, from which other work may be why an output was late
 BUSY_PROCESSORS = 4  # where so many are left, one may wait busily for a GPU
@@ -116,7 +114,7 @@ def _start_references(request: wire.TimeRequest) -> tuple[int, channel.Channel]:
         if request.processors:
             with contextlib.suppress(OSError):  # an engine may have been given fewer
                 os.sched_setaffinity(0, request.processors)
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        tools.end_with_parent()
         asked = wire.HostRequest(request.workloads, request.seed, request.threads, request.device, None, "")
         host.serve(theirs, asked)
     except BaseException:

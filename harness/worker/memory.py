@@ -23,7 +23,7 @@ import time
 from typing import TYPE_CHECKING, Any, Callable
 
 from . import channel, codec, protocol, wire
-from .tools import read_text
+from .tools import end_with_parent, read_text
 
 if TYPE_CHECKING:
     from .host import Callee
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 CALLS = 4
 LONGEST_S = 60.0  # for all of a target's calls, and what comes before them
 LAUNCH_S = 180.0  # from which on no further target of a launch is measured
-PR_SET_PDEATHSIG, PR_SET_THP_DISABLE = 1, 41
+PR_SET_THP_DISABLE = 41
 KIB = 1024
 _libc = ctypes.CDLL(None)
 
@@ -63,7 +63,7 @@ class Nursery:
         self.orders, theirs = channel.pair()
         if os.fork() == 0:
             try:
-                _end_with_parent()
+                end_with_parent()
                 _close_all_but(theirs.connection.fileno())
                 _serve(theirs, callee)
             except channel.Closed:
@@ -99,7 +99,7 @@ def _in_a_fork(callee: Callee, payload: bytes) -> tuple[bytes, bytes]:
     child = os.fork()
     if child == 0:
         try:
-            _end_with_parent()
+            end_with_parent()
             with os.fdopen(writing, "wb") as file:
                 file.write(b"".join(callee.answered(lambda given, _: _measured(callee, given), payload)))
         finally:
@@ -140,10 +140,6 @@ def _measured(callee: Callee, payload: bytes) -> bytes:
     if out is not None:  # which others allocate in the call
         found.peak_bytes += out.numel() * out.element_size()
     return codec.to_bytes(found)
-
-
-def _end_with_parent() -> None:
-    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _close_all_but(kept: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import types
-from typing import Any, Dict, Iterator, Sequence
+from typing import Any, Dict, Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -28,9 +28,10 @@ def named(value: Any) -> Outputs:
     return found
 
 
-def main(found: Outputs) -> Any:
-    """The first output of numbers with a fraction, else the first."""
-    return next((tensor for tensor in found.values() if tensor.is_floating_point()), next(iter(found.values())))
+def main(dtype_of: Mapping[str, str]) -> str:
+    """The name of the output that stands for all where one must, of those with these dtypes: the first of numbers with
+    a fraction, else the first."""
+    return next((name for name, dtype in dtype_of.items() if dtype in dtypes.FLOATING), next(iter(dtype_of), ""))
 
 
 def _named(value: Any, name: str) -> Iterator[tuple[str, Any]]:

@@ -8,7 +8,7 @@ entry point `package.module:function` is called as ``forward(q, k, v, causal, sc
 from __future__ import annotations
 
 import glob
-import importlib.util
+import importlib
 import os
 import shutil
 import sys
@@ -99,23 +99,12 @@ def _entry_point(folder: str, entry: str) -> Any:
     for place in [*_places(folder)][::-1]:
         if place not in sys.path:
             sys.path.insert(0, place)
-    found: Any = _imported(module)
+    found: Any = importlib.import_module(module)
     for name in names.split("."):
         found = getattr(found, name)
     if not callable(found):
         raise TypeError(f"{entry} is no function")
     return found
-
-
-def _imported(name: str) -> Any:
-    """A stranger's module, its packages first; ModuleNotFoundError, and whatever it raises."""
-    spec = importlib.util.find_spec(name)
-    if spec is None or spec.loader is None:
-        raise ModuleNotFoundError(f"No module named {name!r}")
-    if name not in sys.modules:
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
 
 
 def _places(folder: str) -> list[str]:

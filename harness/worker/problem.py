@@ -133,9 +133,8 @@ class ProblemWorkload:
 
     @property
     def main(self) -> str:
-        """The first output of numbers with a fraction, else the first."""
-        floating = (name for name, (_, dtype) in self.outputs.items() if dtype in dtypes.UNIT_ROUNDOFF)
-        return next(floating, next(iter(self.outputs)))
+        """Which output stands for all."""
+        return outputs.main({name: dtype for name, (_, dtype) in self.outputs.items()})
 
     def reseed(self) -> None:
         """Before a call that is judged."""

@@ -16,6 +16,7 @@ from typing import Iterator, Mapping, Sequence
 KEPT_BYTES = 256 << 10  # of what a child prints, from its start: a report's first lines say most
 WRITTEN_BYTES = 1 << 30  # what a child may write to one file
 HEADERS = {"cublas": "cublas_v2.h"}  # of the CUDA libraries that a kernel may call
+PR_SET_PDEATHSIG = 1
 ADDR_NO_RANDOMIZE, ASK = 0x0040000, 0xFFFFFFFF  # personality(2)
 
 
@@ -26,6 +27,11 @@ def run(command: Sequence[str]) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.decode(errors="replace")
+
+
+def end_with_parent() -> None:
+    """From now on this process is killed when the one that started it ends (prctl(2))."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def read_text(path: str) -> str:

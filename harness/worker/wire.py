@@ -76,7 +76,7 @@ class KernelRequest(Request):
 
 
 class TensorRequest(Request):
-    """`harness.config.operators.Tensor` says what each is."""
+    """`harness.config.operators` says what each is."""
 
     shape: List[int]
     values: str = "normal"
@@ -462,7 +462,7 @@ class ObserveResult(Reply):
     cpu_capability: str = ""
     gpus: List[Gpu] = field(default_factory=list)
     settings: Dict[str, str] = field(default_factory=dict)
-    loaded: Dict[str, str] = field(default_factory=dict)  # `components.loaded`
+    loaded: Dict[str, str] = field(default_factory=dict)  # `observe.loaded`
     damaged: List[str] = field(default_factory=list)  # files that are not what was installed
 
 
