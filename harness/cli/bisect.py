@@ -52,7 +52,7 @@ def add_options(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     if options.torch and not options.component:
-        raise InputError("--torch: of --component alone", "leave it out, or name the package: --component PACKAGE")
+        raise InputError("--torch: only with --component", "leave it out, or name the package: --component PACKAGE")
     subject = Subject(
         good=options.good,
         bad=options.bad,

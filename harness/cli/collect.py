@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from harness.workflow.shards import ASKED, UNFINISHED, Asked, job_of, unfinished
 
 def add_options(parser: Parser) -> None:
     parser.add_argument("folder", nargs="?", type=Path, metavar="RUN",
-                        help=f"of shards; default: the newest below {SHARDS}")  # fmt: skip
+                        help=f"folder that the shards were queued in; default: the newest below {SHARDS}")  # fmt: skip
     parser.add_argument("--no-report", action="store_true", help="record only: `kernel-matrix report` renders later")
     add_gates(parser)
     add_strict(parser, f"exit code {UNDECIDED} where what --fail-on names is undecided")
@@ -44,9 +45,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def states_of(shards: Sequence[Shard]) -> dict[str, State]:
-    """Of their jobs, where Slurm is here; those of --on local ended with their command."""
+    """Of their jobs, where Slurm is here; of those of --on local nothing is known outside of their command."""
     jobs = [job.id for shard in shards if (job := job_of(shard)).engine in (Slurm.name, Carry.name)]
-    return Slurm({}).look(jobs)[0] if jobs else {}
+    return Slurm({}).look(jobs)[0] if jobs and shutil.which("squeue") else {}
 
 
 def newest(shards: Path) -> Path:

@@ -22,7 +22,7 @@ from harness.config.indexes import choose_indexes
 from harness.config.matrix import Matrix, load_matrix
 from harness.config.pins import ensure_pins
 from harness.config.plan import PlannedEnvironment
-from harness.config.planner import chosen
+from harness.config.planner import chosen, with_groups
 from harness.errors import DONE, INFRASTRUCTURE, InputError, exit_code
 from harness.progress import Table, printable
 from harness.run.folders import held
@@ -69,16 +69,17 @@ def run_on(options: argparse.Namespace, selection: Selection, command: tuple[str
         remedy = "list the pairs in matrix.yaml: problem, model_new"
         raise InputError("--on: not with --problems and --solutions", remedy)
     known = [*matrix.groups, *(kernel.name for kernel in matrix.kernels)]
-    if unknown := [name for name in options.kernel if name not in known]:
+    kernels = with_groups(options.kernel, matrix)
+    if unknown := [name for name in kernels if name not in known]:
         raise InputError(f"--kernel {unknown[0]}: no such kernel", f"the matrix has {', '.join(known)}")
     if options.bundle is None and not options.list:
         pin(matrix, root, strict=options.strict)
     options.gpu = list(dict.fromkeys(options.gpu))
     devices = options.device or (("cuda",) if options.gpu else DEVICES if options.on == "local" else ("cpu",))
     words = shard_words(options)
-    digest = digest_of(matrix, text, root, [*words, *options.workload, *options.kernel, *devices, *options.gpu])
+    digest = digest_of(matrix, text, root, [*words, *options.workload, *kernels, *devices, *options.gpu])
     folder = root / SHARDS / digest[:12]
-    planned = plan_shards(matrix, root, folder, options.kernel, devices, words, options.gpu, options.workload)
+    planned = plan_shards(matrix, root, folder, kernels, devices, words, options.gpu, options.workload)
     refuse_one_page(options, planned)
     given = sbatch_options(options, matrix) if options.on == "slurm" else {}
     minutes = minutes_of(given.get("time", ""))
@@ -221,6 +222,6 @@ def refuse_too_short(shards: Sequence[Shard], spent: Mapping[tuple[str, Device],
         longest_s = known.longest_block_s(shard.workloads) if known else 0.0
         if longest_s > minutes * 60:
             raise InputError(
-                f"--time {minutes:g}: a block of {shard.name} took {longest_s / 60:.1f} min in its newest run",
+                f"limit {minutes:g} min: a block of {shard.name} took {longest_s / 60:.1f} min in its newest run",
                 f"a block cannot be cut: --time {math.ceil(longest_s / 60 * 1.5)}, or fewer environments",
             )

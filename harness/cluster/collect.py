@@ -162,7 +162,7 @@ def _one_each(values: Sequence[Any], name: str) -> list[Any]:
         same[0].model_copy(
             update={
                 field: list(dict.fromkeys(item for each in same for item in getattr(each, field)))
-                for field in ("devices", "workloads")
+                for field in ("devices", "workloads", "sources")
                 if hasattr(same[0], field)
             }
         )

@@ -51,7 +51,8 @@ class Local:
                 threading.Thread(target=self._work, args=(self._waiting[kind], place), daemon=True).start()
         job = str(next(self._numbers))
         self._states[job] = State(status="queued")
-        self._left[shard.device] += 1
+        with self._turn:
+            self._left[shard.device] += 1
         self._waiting[kind].put((job, shard, frozenset(avoid) if set(uuids) - set(avoid) else frozenset()))
         return job
 

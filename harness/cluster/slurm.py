@@ -84,7 +84,7 @@ class Slurm:
 
     def _memory(self, shard: Shard) -> dict[str, Option]:
         """What the shard is expected to need, unless the user says otherwise; no more than the largest node has."""
-        if not shard.memory_mib or not self._largest_mib or any(name.startswith("mem") for name in self.options):
+        if not shard.memory_mib or not self._largest_mib or {"mem", "mem-per-cpu", "mem-per-gpu"} & self.options.keys():
             return {}
         return {"mem": f"{min(shard.memory_mib, self._largest_mib)}M"}
 
@@ -161,7 +161,7 @@ def remedy(said: str) -> str:
 
 def minutes_of(limit: Option) -> float | None:
     """A limit of time as Slurm takes it: minutes, minutes:seconds, hours:minutes:seconds, or days-hours and so on.
-    None: there is none, or sbatch will refuse it."""
+    None: there is none, which 0 says too, or sbatch will refuse it."""
     days, dash, rest = str(limit).rpartition("-")
     try:
         parts = [int(part) for part in rest.split(":")]
@@ -171,4 +171,4 @@ def minutes_of(limit: Option) -> float | None:
     if not dash and len(parts) < 3:  # the last but the hours
         parts = [0, *parts]
     hours, minutes, seconds = [*parts, 0, 0][:3]
-    return whole + 60 * hours + minutes + seconds / 60
+    return (whole + 60 * hours + minutes + seconds / 60) or None

@@ -45,7 +45,7 @@ class Spent:
 
 def _name(workload: str) -> str:
     """A workload's name, of its id at a dtype."""
-    return workload.rpartition("-")[0]
+    return workload.rpartition("-")[0].removesuffix(".backward")
 
 
 def spent_on(
@@ -100,7 +100,7 @@ def cut(shard: Shard, workloads: Sequence[str], spent: Spent, limit_s: float) ->
     while True:
         parts: list[list[str]] = [[] for _ in range(count)]
         for name in sorted(workloads, key=lambda name: -spent.expected_s([name])):  # the longest first
-            min(parts, key=lambda part: spent.expected_s(part) if part else 0.0).append(name)
+            min(parts, key=lambda part: (spent.expected_s(part) if part else 0.0, len(part))).append(name)
         if count == len(workloads) or max(map(spent.expected_s, parts)) <= limit_s:
             in_order = [sorted(part, key=workloads.index) for part in parts]
             return shard.cut(sorted(in_order, key=lambda part: workloads.index(part[0])))

@@ -15,7 +15,7 @@ from harness.errors import meant
 from harness.schema.records import Device
 from harness.worker import protocol, wire
 
-PYTORCH = "pytorch"  # the subject that operators are rows of, as --kernel has it
+PYTORCH = "pytorch"  # as --kernel has it: all groups of operators
 GROUP = 50  # workloads that share a launch: more would take longer than a launch may
 VALUES = ("normal", "uniform", "positive", "integers", "boolean", "positive_definite")
 SHAPE = "a shape, such as [64, 4096]; or with its values: {shape: [64], values: integers, below: 100}"
@@ -144,7 +144,7 @@ def groups(operators: list[Operator]) -> Groups:
     """What shares a launch, by the name of the subject: each has at most `GROUP` workloads."""
     every = [(operator, *workload) for operator in operators for workload in operator.workloads()]
     parts = [every[first : first + GROUP] for first in range(0, len(every), GROUP)]
-    return {PYTORCH if not number else f"{PYTORCH}.{number + 1}": part for number, part in enumerate(parts)}
+    return {PYTORCH if len(parts) == 1 else f"{PYTORCH}.{number}": part for number, part in enumerate(parts, 1)}
 
 
 def as_kernel(name: str) -> Kernel:

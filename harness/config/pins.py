@@ -187,7 +187,8 @@ def resolve_pins(environment: PlannedEnvironment, packages: list[str], file: Pat
 
 
 def wheel_of(pins: Path, environment: PlannedEnvironment) -> Path | None:
-    """The same, of the project that a pin file belongs to. InputError also where it is another than was pinned."""
+    """The wheel file, if any, of the project that a pin file belongs to. InputError as of `wheel_file`, and where it is
+    not the one that was pinned."""
     file = wheel_file(pins.parents[2], environment)
     if file is not None and _changed(pins, file):
         raise InputError(

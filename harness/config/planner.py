@@ -248,11 +248,17 @@ def _fallback(environment: PlannedEnvironment, facts: Facts) -> Fallback:
     )
 
 
+def with_groups(kernels: Sequence[str], matrix: Matrix) -> list[str]:
+    """These kernels, with all groups of operators where `PYTORCH` is among them."""
+    groups = list(matrix.groups)
+    return [name for kernel in kernels for name in (groups if groups and kernel == PYTORCH else [kernel])]
+
+
 def chosen(
     matrix: Matrix, selection: Selection, folder_files: Mapping[str, Sequence[str]]
 ) -> tuple[list[KernelInfo], list[WorkloadInfo]]:
     """The selected kernels that have a selected workload, and the workloads that they use."""
-    asked = [*selection.kernels, *(list(matrix.groups)[1:] if PYTORCH in selection.kernels else ())]
+    asked = with_groups(selection.kernels, matrix)
     names = pick("kernel", asked, [*(kernel.name for kernel in matrix.kernels), *matrix.groups])
     shapes = [info for workload in matrix.workloads for info in _workload_infos(workload, selection)]
     problems = {kernel.name: _problem_info(kernel, selection) for kernel in matrix.kernels if kernel.problem}

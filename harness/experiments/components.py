@@ -25,7 +25,7 @@ GPU = re.compile(r"nvidia-(?!.*(nvtx|cupti)).*|(pytorch-)?triton")
 CPU = re.compile(r"mkl|intel-openmp|onednn.*|tbb")
 PYTHON = ("numpy", "scipy")
 TOOLS = ("torch", "ninja", "setuptools", "pip", "wheel")
-FIRST = ("numpy", "triton", "nvidia-cudnn", "nvidia-cublas")  # of PyTorch's own packages, the likeliest
+FIRST = ("numpy", "triton", "pytorch-triton", "nvidia-cudnn", "nvidia-cublas")  # the likeliest
 MOST_PACKAGES = 6  # of two environments: each is two environments more
 REPLICAS = range(90, 100)  # of exchanged environments that would else have another one's id
 
@@ -74,7 +74,7 @@ def differing(
 
 
 def can_matter(package: str, kernel: Kernel, device: Device, named: Collection[str]) -> bool:
-    if kernel.problem is None and kernel.binding != "own":  # it calls no PyTorch
+    if kernel.is_bound:  # it calls no PyTorch
         return device == "cuda" and any(f"-{library}-" in f"{package}-" for library in kernel.libraries)
     if GPU.fullmatch(package):
         return device == "cuda"

@@ -161,7 +161,8 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
         return not_validated(context, cell, key, environment.message, protocol.BROKEN)
     if workload.problem and context.stores[workload.id].folder is None:
         return not_validated(context, cell, key, context.stores[workload.id].why, context.stores[workload.id].status)
-    identity = _identity(cell, plan.kernel(cell.kernel), workload, plan.tolerances, key)
+    info = plan.kernel(cell.kernel)
+    identity = _identity(cell, info, workload, plan.tolerances, key)
 
     about = f"{cell.kernel}-{cell.device}-{cell.workload}"
     out = context.scratch(cell.environment, f"{about}.out")
@@ -172,7 +173,6 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
     candidate_failure: Outcome | None = None
     candidate: wire.CandidateResult | None = None
     duration_s = 0.0
-    info = plan.kernel(cell.kernel)
     if built.status == protocol.OK and not info.pytorch:
         kernel = kernel_request(context, cell.kernel, cell.device, built)
         task = context.task(

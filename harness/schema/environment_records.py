@@ -60,7 +60,7 @@ class Observation(Record):
     gpus: list[Gpu]
     loaded: dict[str, str] = Field(
         default={},
-        description="package to the version that its loaded library says; of a library that no wheel brought, its path",
+        description="package, or the path of a library that no wheel brought, to the version that is loaded",
     )
     settings: dict[str, str] = Field(description="PyTorch's switches that change numbers, such as allow_tf32")
     compiler: str = Field(default="", description="first line of the C++ compiler's --version")

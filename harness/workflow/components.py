@@ -38,7 +38,7 @@ EXPERIMENT = "component"
 TIMED_LAUNCHES = 5  # of each environment, at most: enough where no launch of one lies among another's
 Measure = Callable[[Options, Selection], Run]
 OF_HOST = "the host's PyTorch is what this machine has: nothing in it is exchanged"
-TOO_MANY = f"not exchanged: {MOST_PACKAGES} packages are at most, those first that matrix.yaml names"
+TOO_MANY = f"not exchanged: at most {MOST_PACKAGES} packages are, first those that matrix.yaml names"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -179,7 +179,7 @@ def unfinished(shard: Shard, states: Mapping[str, State]) -> str:
     """How a shard without a result stands, by what its engine says of jobs."""
     job = job_of(shard)
     state = states.get(job.id)
-    what = "not queued; the command that queued it does so again"
+    what = "not known to be queued or running; the command that queued it goes on with it"
     if state is not None and _goes_on(state):
         about = f" on {state.node}" if state.node else f" ({state.why})" if state.why else ""
         what = f"{state.status}{about}, job {job.id}"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from harness.cluster.shards import plan_shards
 from harness.config.key_inputs import Place, World, key
 from harness.config.matrix import Matrix, matrix_text, parse_matrix
 from harness.config.operators import GROUP, Operator
@@ -126,3 +128,12 @@ def test_a_trial_of_several_outputs_passes_where_all_do() -> None:
     one, other = (agreement.compare(each, np.ones((4, 32)), LIMITS) for each in (right, wrong))
     both = agreement.worst([one, other])
     assert (one.passed["strict"], both.passed["strict"], both.largest, both.elements) == (True, False, 1.0, 256)
+
+
+def test_on_many_machines_each_group_is_a_shard_of_its_own(tmp_path: Path) -> None:
+    many = [{"operator": "torch.exp", "name": f"exp{number}", "shapes": [[2]]} for number in range(GROUP + 1)]
+    matrix = matrix_of(*many)
+    shards = plan_shards(matrix, tmp_path, tmp_path / "shards", [], ["cpu"], [])
+    own = [planned(matrix, kernels=(shard.kernel,)).workloads for shard in shards]
+    assert [shard.kernel for shard in shards] == ["pytorch.1", "pytorch.2"]
+    assert [len(workloads) for workloads in own] == [GROUP, 1], "none is measured twice"

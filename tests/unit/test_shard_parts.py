@@ -170,7 +170,7 @@ def test_what_there_is_so_far_has_a_page_that_says_what_is_missing(
     finish(one, ("seed-fp16",))
     verb.run(collected(str(folder)))
     printed = capsys.readouterr().out
-    assert "1 of 2 shards have finished" in printed and "shard two-cpu: not queued" in printed
+    assert "1 of 2 shards have finished" in printed and "shard two-cpu: not known to be queued" in printed
     [partial] = all_runs(root)
     rows = {row.status: row.message for row in partial.validations() if row.kernel == "two"}
     assert rows == {"not_run": "it had not finished when this was collected"}

@@ -283,7 +283,7 @@ def test_what_is_left_to_run_and_how_long_a_block_takes_is_known_from_the_newest
     path = run.launch_path(monkey.environment, monkey.kernel, monkey.device, monkey.index)
     path.unlink()
     save_record(path, monkey.model_copy(update={"duration_s": 90.0}))
-    with pytest.raises(InputError, match="--time 1: a block of one-cpu took"):
+    with pytest.raises(InputError, match="limit 1 min: a block of one-cpu took"):
         refuse_too_short(shards, spent_before(root, shards), 1)
 
 

@@ -37,7 +37,7 @@ COMPONENTS = {
     "fft": Component(libraries=("libcufft",), operators=r"aten::(_?fft_|i?stft)"),
     "linalg": Component(
         libraries=("libcusolver", "libtorch_cuda_linalg"),
-        operators=r"aten::(_?linalg_(?!vector_norm|cross|vecdot)|cholesky|lu_|svd|qr|geqrf|orgqr|ormqr|s?logdet|slogdet|det$"
+        operators=r"aten::(_?linalg_(?!vector_norm|cross|vecdot)|cholesky|lu_|svd|qr|geqrf|orgqr|ormqr|s?logdet|det$"
         r"|inverse|pinverse|triangular_solve|lstsq|matrix_exp)",
     ),
     "sparse": Component(libraries=("libcusparse",), operators=r"aten::.*sparse"),  # libcusparseLt too
