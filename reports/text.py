@@ -134,7 +134,8 @@ def bytes_text(size_bytes: float | None) -> str:
     if size_bytes is None:
         return ABSENT
     size, unit = next((each for each in BYTES if size_bytes >= each[0]), BYTES[-1])
-    return f"{size_bytes / size:.3g} {unit}"
+    value = size_bytes / size
+    return f"{value:.0f} {unit}" if value >= 999.5 else f"{value:.3g} {unit}"
 
 
 def memory_change(memory: Memory) -> str:

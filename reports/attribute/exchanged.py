@@ -7,17 +7,20 @@ from dataclasses import dataclass
 
 from reports.attribute.facts.cases import cases
 from reports.attribute.facts.components import COMPONENT, TOGETHER
-from reports.attribute.facts.swaps import NEITHER, PLACE
+from reports.attribute.facts.swaps import MIXED, NEITHER, PLACE
 from reports.compare.rows import KERNEL
 from reports.load.evidence import Evidence
 from reports.model import Comparison
 
 ANSWERS = {
-    COMPONENT: "moved it: {what} goes with the package, whichever PyTorch it is with",
+    COMPONENT: "moved it: {what} goes with the package, {held}",
     TOGETHER: "moved it together with the rest of the environment: {what} changes only if both do",
     PLACE: "not the reason: {what} goes with the rest of the environment, with either version",
     NEITHER: "{what} did not change in these runs",
+    MIXED: "undecided: {what} goes with neither alone",
 }
+
+UNTOLD = "undecided: its verdict did not move, or too little ran to tell"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +49,8 @@ def package_answers(evidence: Evidence, rows: Sequence[Comparison]) -> list[Pack
             if each.timed:
                 kinds["the time"] = case.time_follows(each)
             known = {what: kind for what, kind in kinds.items() if kind in ANSWERS}
-            told = [ANSWERS[kind].format(what=what) for what, kind in known.items()]
+            held = "with the one PyTorch that could be tried" if each.one_way else "whichever PyTorch it is with"
+            told = [ANSWERS[kind].format(what=what, held=held) for what, kind in known.items()]
             stacks = [evidence.environments.get(name) for name in case.environments]
             wheels = [stack.observed.wheels.get(each.package) if stack and stack.observed else None for stack in stacks]
             one, two = (wheel.version if wheel else "" for wheel in wheels)
@@ -55,7 +59,7 @@ def package_answers(evidence: Evidence, rows: Sequence[Comparison]) -> list[Pack
                     package=each.package, versions=(one, two), baseline=case.baseline, environment=case.environment,
                     kernel=case.kernel, workload=cell.workload, device=case.device,
                     moved=any(kind in (COMPONENT, TOGETHER) for kind in known.values()),
-                    answer="; ".join([*told, *each.problems]) or "undecided: it goes with neither alone",
+                    answer="; ".join([*told, *each.problems]) or UNTOLD,
                     record=each.path,
                 )
             )  # fmt: skip

@@ -39,11 +39,11 @@ SENTENCES = {
     "makes other machine code in {this}, and the result changed with it.",
     "environment_confounder": "{kernel}'s result depends on the environment that runs it, not on its code. "
     "Differences: {differences}.",
-    "component_moved": "{subject} {what} because {package} changed: with either PyTorch, its result follows the "
+    "component_moved": "{subject} {what} because {package} changed: {held}, its result follows the "
     "package ({one} in {base}, {two} in {this}).",
     "component_together": "{subject} {what} only if {package} {two} and the rest of the environment of {this} come "
     "together: with {package} {one} there, or with {package} {two} in that of {base}, it stays as it was.",
-    "component_of_time": "{subject} is {extent}, because {package} changed: with either PyTorch, its time follows the "
+    "component_of_time": "{subject} is {extent}, because {package} changed: {held}, its time follows the "
     "package ({one} in {base}, {two} in {this}).",
     "variables_decide": "{kernel}'s result depends on environment variables {where}: {variables}.",
     # memory, and what calls do besides computing

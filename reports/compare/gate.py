@@ -26,7 +26,7 @@ from harness.worker import protocol
 from reports import model
 from reports.compare import correctness, latency
 from reports.compare.correctness import FAILED, OFF_STREAM
-from reports.compare.memory import FLOOR_BYTES
+from reports.compare.memory import counted
 from reports.load.evidence import Evidence
 from reports.load.launches import Launch
 from reports.text import words
@@ -89,7 +89,7 @@ def paired(evidence: Evidence, cell: Cell, reference: str, mode: str) -> tuple[l
 
 def _value(row: Launch, mode: str) -> float | None:
     if mode == MEMORY:
-        return None if row.memory is None else float(max(row.memory.peak_bytes, FLOOR_BYTES))
+        return None if row.memory is None else counted(row.memory.peak_bytes)
     return row.time_us(mode)
 
 
@@ -146,7 +146,8 @@ def why_no_time(evidence: Evidence, cell: Cell, reference: str, mode: str) -> st
                 return f"no memory of {target}: {message}"
             message = next((row.hot_message if row.status == "ok" else row.message or row.status for row in found), "")
             return f"no {mode} time of {target}: {message or 'the run has no launch of it'}"
-    return f"no launch has {mode} times of both the kernel and {reference}"
+    what = "memory" if mode == MEMORY else f"{mode} times"
+    return f"no launch has {what} of both the kernel and {reference}"
 
 
 def reference_of(info: KernelInfo, wanted: str | None) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from scipy import stats
@@ -26,7 +26,7 @@ from reports.compare.gpus import ceiling_of, rates
 from reports.compare.properties import differs_though_right, is_wrong
 from reports.load.evidence import Evidence
 from reports.load.launches import Launch
-from reports.model import CorrectnessSide, Latency, LatencySide, OnGpu
+from reports.model import CorrectnessSide, Judged, Latency, LatencySide, OnGpu
 from reports.text import ratio_interval, words
 
 STOPPED = FAILED | {"wrong"}
@@ -154,6 +154,7 @@ def _untested(
     return Latency(verdict=word, why=why, baseline=base, this=this, min_effect=min_effect)
 
 
+J = TypeVar("J", bound=Judged)
 WORDS = {
     decide.SLOWER: model.REGRESSED,
     decide.FASTER: model.IMPROVED,
@@ -189,11 +190,9 @@ def decide_all(
     return results
 
 
-def _decided(untested: Latency, estimate: effects.Estimate, q_value: float | None, rule: decide.Rule) -> Latency:
-    min_effect = untested.min_effect
-    outcome = decide.decide(estimate, q_value, min_effect, rule.rate)
-    open_yet = outcome == decide.UNDECIDED
-    latency = replace(
+def tested(untested: J, outcome: str, estimate: effects.Estimate, q_value: float | None) -> J:
+    """With what the test found."""
+    return replace(
         untested,
         verdict=WORDS[outcome],
         ratio=estimate.ratio,
@@ -202,6 +201,15 @@ def _decided(untested: Latency, estimate: effects.Estimate, q_value: float | Non
         p_value=estimate.p_value,
         q_value=q_value,
         spread=estimate.spread,
+    )
+
+
+def _decided(untested: Latency, estimate: effects.Estimate, q_value: float | None, rule: decide.Rule) -> Latency:
+    min_effect = untested.min_effect
+    outcome = decide.decide(estimate, q_value, min_effect, rule.rate)
+    open_yet = outcome == decide.UNDECIDED
+    latency = replace(
+        tested(untested, outcome, estimate, q_value),
         smallest_effect=decide.smallest_effect(estimate, rule, min_effect),
         launches_needed=decide.launches_to_decide(estimate, rule, min_effect) if open_yet else None,
         estimate=estimate,

@@ -1,7 +1,7 @@
 """Peak memory of one target's calls in one environment, and its verdict against the same in the baseline. Pure.
 
 One launch gives one peak, and environments are compared as their times are: by the ratio within blocks, with its
-interval and a test over all rows. Peaks are whole pages of a few megabytes, so a change counts only where it is also
+interval and a test over all rows. Small peaks differ by a page or a block, so a change counts only where it is also
 `FLOOR_BYTES` or more: what is smaller counts as that much, and of little memory only a large share counts.
 """
 
@@ -14,19 +14,35 @@ from statistics import median
 from harness.schema.records import Memory as Measured
 from harness.schema.run_records import Cell
 from harness.stats import decide, effects
+from harness.worker import protocol
 from reports import model
-from reports.compare.latency import WORDS, of_shared_blocks
+from reports.compare.latency import of_shared_blocks, tested
 from reports.load.evidence import Evidence
 from reports.model import Memory, MemorySide
-from reports.text import bytes_text, memory_change, ratio_interval, words
+from reports.text import TIMES, bytes_text, memory_change, ratio_interval, words
 
 FLOOR_BYTES = 1 << 20
 NOT_MEASURED = "memory was not measured"
 Pair = tuple[MemorySide, MemorySide]
 
 
-def side(evidence: Evidence, cell: Cell, target: str, measured_with: str | None) -> MemorySide:
+def counted(peak_bytes: float) -> float:
+    """A peak as it is compared."""
+    return float(max(peak_bytes, FLOOR_BYTES))
+
+
+def memory_text(memory: Memory) -> str:
+    """2.10x the memory; of peaks that are too small to divide by, the difference."""
+    peaks = [each.peak_bytes or 0.0 for each in (memory.baseline, memory.this)]
+    if min(peaks) < FLOOR_BYTES:
+        word = "more" if peaks[1] > peaks[0] else "less"
+        return f"{bytes_text(abs(peaks[1] - peaks[0]))} {word} memory"
+    return f"{memory.ratio or 1.0:.2f}{TIMES} the memory"
+
+
+def side(evidence: Evidence, cell: Cell, target: str) -> MemorySide:
     """`target` is `kernel` or a reference's name; the cell's kernel is the one in whose launches it was measured."""
+    measured_with = None if target == protocol.KERNEL else cell.kernel
     launches = evidence.timed(cell, target)
     found = [(launch.block, launch.memory) for launch in launches if launch.memory is not None]
     if not found:
@@ -55,7 +71,7 @@ def side(evidence: Evidence, cell: Cell, target: str, measured_with: str | None)
 
 def _shared(pair: Pair) -> tuple[list[float], list[float]]:
     base, this = (
-        {block: float(max(peak, FLOOR_BYTES)) for block, peak in zip(each.blocks, each.peaks_bytes, strict=True)}
+        {block: counted(peak) for block, peak in zip(each.blocks, each.peaks_bytes, strict=True)}
         for each in pair
     )
     return of_shared_blocks(base, this)
@@ -94,26 +110,17 @@ def decide_all(
 ) -> list[Memory]:
     """Verdicts of all rows of a report together, as `latency.decide_all`; `share`: the smallest change that counts."""
     results = [_untested(pair, share, names, not_comparable) for pair in pairs]
-    tested = [index for index, each in enumerate(results) if not each.verdict]
-    estimates = effects.compare_launches([_shared(pairs[index]) for index in tested], confidence)
+    open_yet = [index for index, each in enumerate(results) if not each.verdict]
+    estimates = effects.compare_launches([_shared(pairs[index]) for index in open_yet], confidence)
     q_values = decide.adjust([estimate.p_value for estimate in estimates], looks)
-    for index, estimate, q_value in zip(tested, estimates, q_values, strict=True):
+    for index, estimate, q_value in zip(open_yet, estimates, q_values, strict=True):
         results[index] = _decided(results[index], estimate, q_value, rate)
     return results
 
 
 def _decided(untested: Memory, estimate: effects.Estimate, q_value: float | None, rate: float) -> Memory:
     outcome = decide.decide(estimate, q_value, untested.min_effect, rate)
-    memory = replace(
-        untested,
-        verdict=WORDS[outcome],
-        ratio=estimate.ratio,
-        low=estimate.low,
-        high=estimate.high,
-        p_value=estimate.p_value,
-        q_value=q_value,
-        spread=estimate.spread,
-    )
+    memory = tested(untested, outcome, estimate, q_value)
     return replace(memory, why=_why(memory, estimate.blocks))
 
 
@@ -127,4 +134,8 @@ def _why(memory: Memory, blocks: int) -> str:
     least = f"{memory.min_effect:.0%}" if memory.min_effect < 1 else bytes_text(FLOOR_BYTES)
     if memory.verdict == model.PASS:
         return f"within {least}: {interval}"
+    if memory.verdict == model.ABOUT:
+        return f"significantly changed, by about {least}: {interval}, q = {memory.q_value:.2g}"
+    if memory.q_value is not None and (memory.low > 1 + memory.min_effect or memory.high * (1 + memory.min_effect) < 1):
+        return f"beyond {least}, but q = {memory.q_value:.2g} over all rows of memory is too large: {interval}"
     return f"neither within {least} nor beyond it: {interval}"

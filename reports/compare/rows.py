@@ -29,6 +29,11 @@ KERNEL, OPERATOR, REFERENCE = "kernel", "operator", "reference"
 SUBJECTS = (KERNEL, OPERATOR)
 
 
+def measured_as(kind: str, target: str) -> str:
+    """What records call it."""
+    return {KERNEL: protocol.KERNEL, OPERATOR: protocol.MODEL}.get(kind, target)
+
+
 @dataclass(frozen=True)
 class PlannedRow:
     """One row to be compared. `kernels` hold the records: the kernel itself, or those that a reference ran beside."""
@@ -42,7 +47,7 @@ class PlannedRow:
 
     @property
     def timed_as(self) -> str:
-        return {KERNEL: protocol.KERNEL, OPERATOR: protocol.MODEL}.get(self.kind, self.target)
+        return measured_as(self.kind, self.target)
 
     def cells(self, baseline: str, has: Callable[[Cell, str], bool]) -> tuple[Cell, Cell]:
         """The baseline's cell and this environment's, of the first kernel with evidence on both sides, else on either,
@@ -168,7 +173,7 @@ def _memory(evidence: Evidence, planned: list[PlannedRow]) -> list[Memory]:
     pairs = []
     for row in planned:
         base, this = (
-            memory.side(evidence, cell, row.timed_as, None if row.kind == KERNEL else cell.kernel)
+            memory.side(evidence, cell, row.timed_as)
             for cell in row.cells(evidence.run.baseline, was_measured)
         )
         pairs.append((base, this))

@@ -12,11 +12,11 @@ from packaging.version import Version as Number
 
 from harness.worker import protocol
 from reports import model
-from reports.compare.memory import FLOOR_BYTES
+from reports.compare.memory import memory_text
 from reports.compare.properties import differs_though_right, unrepeatable
 from reports.compare.rows import correctness_moved
-from reports.model import Comparison, CorrectnessSide, Latency, LatencySide, Memory
-from reports.text import TIMES, bytes_text, change_text, memory_change, percent, rate_text, span, time_text
+from reports.model import Comparison, CorrectnessSide, Latency, LatencySide
+from reports.text import TIMES, change_text, memory_change, percent, rate_text, span, time_text
 
 # What one side came to.
 RIGHT, WRONG, UNBUILT, UNLOADED, REFUSED = "right", "wrong", "does not build", "does not load", "refused"
@@ -361,15 +361,6 @@ def _memory_cell(rows: Sequence[Comparison]) -> dict[str, str]:
         return {}
     worst = min(moved, key=lambda each: (model.VERDICTS.index(each.verdict), -abs(math.log(each.ratio or 1.0))))
     return {"memory": memory_text(worst), "memory_verdict": worst.verdict}
-
-
-def memory_text(memory: Memory) -> str:
-    """2.10x the memory; of peaks that are too small to divide by, the difference."""
-    peaks = [each.peak_bytes or 0.0 for each in (memory.baseline, memory.this)]
-    if min(peaks) < FLOOR_BYTES:
-        word = "more" if peaks[1] > peaks[0] else "less"
-        return f"{bytes_text(abs(peaks[1] - peaks[0]))} {word} memory"
-    return f"{memory.ratio or 1.0:.2f}{TIMES} the memory"
 
 
 def _time_cell(rows: Sequence[Comparison]) -> dict[str, str]:

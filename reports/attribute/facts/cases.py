@@ -75,7 +75,9 @@ class CaseFacts:
     def subject(self) -> str:
         if self.is_operator:
             info = self.evidence.workload(self.rows[0].workload)
-            return f"the Model of {info.problem}" if info and not info.operator else str(info and info.problem)
+            if info is None:
+                return self.rows[0].workload
+            return str(info.problem) if info.operator else f"the Model of {info.problem}"
         return f"PyTorch's own {self.reference}" if self.reference else self.kernel
 
     @cached_property

@@ -21,7 +21,7 @@ from reports.compare import correctness, factors
 from reports.compare.correctness import FAILED, target_of
 from reports.compare.factors import SAME, Factor
 from reports.compare.properties import differs_though_right
-from reports.compare.rows import KERNEL, OPERATOR
+from reports.compare.rows import KERNEL, measured_as
 from reports.load.evidence import Evidence
 from reports.model import Comparison, CorrectnessSide, Rate, Seen
 
@@ -74,7 +74,7 @@ class CellFacts:
 
     @property
     def target(self) -> str:
-        return {KERNEL: protocol.KERNEL, OPERATOR: protocol.MODEL}.get(self.row.kind, self.row.target)
+        return measured_as(self.row.kind, self.row.target)
 
     @property
     def kernel(self) -> str:
@@ -339,22 +339,6 @@ class CellFacts:
     # -- what inputs show -------------------------------------------------------------------------------------
 
     @property
-    def right_when_only_larger(self) -> bool:
-        """Wrong on large logits, and not for their size: right where all of them are larger still, by the same amount,
-        and finite wherever it was tried. A number that leaves its range is not finite somewhere, and arithmetic, or a
-        limit, that large logits are too large for fails on those too."""
-        return bool(self.of("inputs")) and all(map(_pattern_decides, self.of("inputs")))
-
-    @property
-    def stays_finite(self) -> bool:
-        """No NaN and no infinity, where logits are larger than in validation too: no floating-point number has left its
-        range. One may have been kept within it: clipped, or as an integer, which wraps."""
-        results = [each for conditions in self.of("inputs") for each in conditions.ran]
-        tried = {each.condition.recipe for each in results if each.runs}
-        infinite = any(each.nonfinite for each in results) or any(side.nonfinite_trials for side in self.sides)
-        return tried.issuperset(LARGER) and not infinite
-
-    @property
     def finite(self) -> bool:
         """On ordinary inputs and smaller ones; where experiments did not try them, in validation."""
         results = [
@@ -390,15 +374,3 @@ class CellFacts:
     @property
     def why(self) -> Seen:
         return self.seen(self.row.correctness.why)
-
-
-OFFSET = "offset_logits"
-LARGER = ("steep_logits", OFFSET)  # than `large_logits`; of the experiment on inputs alone
-
-
-def _pattern_decides(conditions: Conditions) -> bool:
-    by_recipe = {each.condition.recipe: each for each in conditions.as_validated}
-    large, offset = by_recipe.get(LARGE), by_recipe.get(OFFSET)
-    if large is None or offset is None or large.passed == large.runs:
-        return False
-    return experiments.passes(offset) and not any(each.nonfinite for each in conditions.ran)

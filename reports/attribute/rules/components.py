@@ -44,17 +44,24 @@ def component_moved(case: CaseFacts) -> Cause | None:
         ],
         figures=[figures.exchange_figure(exchange)], what=became(cell), fix=_fix(exchange, cell.verdict),
         command=_next(case, exchange, cell.workload, "correctness"),
-        package=exchange.package, one=exchange.versions[0], two=exchange.versions[1],
+        package=exchange.package, one=exchange.versions[0], two=exchange.versions[1], held=_held(exchange),
     )  # fmt: skip
 
 
 def _seen(exchange: Exchange, case: CaseFacts) -> str:
-    one, two = exchange.versions
+    """Which version was put where, of what could be run."""
     base, this = case.versions
-    return (
-        f"{exchange.package} {two} was put into the environment of {base}, and {one} into that of {this} "
-        f"(run {exchange.run})"
-    )
+    places = (exchange.base, exchange.this), (exchange.this, exchange.base)
+    put = [
+        f"{version} into the environment of {where}"
+        for place, version, where in zip(places, exchange.versions[::-1], (base, this), strict=True)
+        if place in exchange.cells
+    ]
+    return f"{exchange.package} was put: {' and '.join(put)} (run {exchange.run})"
+
+
+def _held(exchange: Exchange) -> str:
+    return "with the one PyTorch that could be tried" if exchange.one_way else "with either PyTorch"
 
 
 def _next(case: CaseFacts, exchange: Exchange, workload: str, what: str) -> str:
@@ -96,5 +103,5 @@ def component_of_time(change: TimeChange) -> Cause | None:
         ],
         [held if both else None], [figures.exchange_figure(exchange, times=True)],
         fix=_fix(exchange, change.verdict), command=_next(case, exchange, cell.workload, "latency"),
-        package=exchange.package, one=exchange.versions[0], two=exchange.versions[1],
+        package=exchange.package, one=exchange.versions[0], two=exchange.versions[1], held=_held(exchange),
     )  # fmt: skip

@@ -14,14 +14,15 @@ from reports.attribute import causes, figures
 from reports.attribute.causes import DECISIVE, STRONG, SUGGESTIVE, Cause, RuledOut
 from reports.attribute.evidence import excluded, listed, number, rates_seen, recipes_seen, steady_rivals, was_so
 from reports.attribute.facts.cases import CaseFacts
-from reports.attribute.facts.cells import INDEPENDENT, LARGE, LARGER, SHARED, CellFacts
+from reports.attribute.facts.cells import INDEPENDENT, LARGE, SHARED, CellFacts
 from reports.attribute.facts.experiments import Conditions, fails, passes
 from reports.attribute.wording import make
 from reports.compare.factors import SAME
 from reports.model import Seen
 
 SCALED = tuple(protocol.SCALED_RECIPES)
-FLAT = "flat_logits"
+FLAT, OFFSET = "flat_logits", "offset_logits"
+LARGER = ("steep_logits", OFFSET)  # than `large_logits`; of the experiment on inputs alone
 
 
 def _always_wrong_on(cell: CellFacts, recipe: str) -> bool:
@@ -32,7 +33,7 @@ def _always_wrong_on(cell: CellFacts, recipe: str) -> bool:
 def range_overflow(case: CaseFacts) -> Cause | None:
     """Right on ordinary inputs, wrong where the logits are large. Shared tensors have large logits too. That is a fault
     of the inputs only where it shows with no call before it: see `CellFacts.first_right`."""
-    ordinary = [c for c in case.cells if c.fails_on(INDEPENDENT) is False and not c.right_when_only_larger]
+    ordinary = [c for c in case.cells if c.fails_on(INDEPENDENT) is False and not _right_when_only_larger(c)]
     cells = [cell for cell in ordinary if _always_wrong_on(cell, LARGE)]
     tried = [
         (cell, conditions)
@@ -45,7 +46,7 @@ def range_overflow(case: CaseFacts) -> Cause | None:
         return None
     every = list(dict.fromkeys([*cells, *(cell for cell, _ in tried)]))
     infinite = any(result.nonfinite_trials for cell in every for result in cell.sides)
-    finite = all(cell.stays_finite for cell in every)
+    finite = all(_stays_finite(cell) for cell in every)
     evidence = [recipes_seen(cell, [INDEPENDENT, SHARED, LARGE]) for cell in cells[:4]]
     evidence += [rates_seen(cell, conditions) for cell, conditions in tried[:2]]
     overflowed = next((conditions for _, conditions in tried if _overflows(conditions)), None)
@@ -246,7 +247,7 @@ def masked_by_inputs(case: CaseFacts) -> Cause | None:
         if cell not in cells
         and cell.fails_on(INDEPENDENT) is False
         and _always_wrong_on(cell, LARGE)
-        and (cell.right_when_only_larger or cell.stays_finite)
+        and (_right_when_only_larger(cell) or _stays_finite(cell))
     ]
     known = (*cells, *hidden)
     tried = [(cell, c) for cell, c in case.of("inputs") if cell not in known and _masking(c)]
@@ -261,7 +262,7 @@ def masked_by_inputs(case: CaseFacts) -> Cause | None:
         if cells
         else "it passes on ordinary inputs and fails on large logits, but not because of their size: larger ones that "
         "lie close together pass"
-        if any(cell.right_when_only_larger for cell in hidden)
+        if any(_right_when_only_larger(cell) for cell in hidden)
         else "it passes on ordinary inputs and fails on large logits, and its outputs stay finite however large these "
         "are"
         if hidden
@@ -277,3 +278,30 @@ def masked_by_inputs(case: CaseFacts) -> Cause | None:
         figures=[figures.recipes_figure(every[0]) if known else None, figures.inputs_figure(every[0])],
         which=which, fix=TO_INDEPENDENT if cells else TO_LARGE if hidden else _to_others(tried),
     )  # fmt: skip
+
+
+# -- logits that are larger still --------------------------------------------------------------------------
+
+
+def _right_when_only_larger(cell: CellFacts) -> bool:
+    """Wrong on large logits, and not for their size: right where all of them are larger still, by the same amount,
+    and finite wherever it was tried. A number that leaves its range is not finite somewhere, and arithmetic, or a
+    limit, that large logits are too large for fails on those too."""
+    return bool(cell.of("inputs")) and all(map(_pattern_decides, cell.of("inputs")))
+
+
+def _pattern_decides(conditions: Conditions) -> bool:
+    by_recipe = {each.condition.recipe: each for each in conditions.as_validated}
+    large, offset = by_recipe.get(LARGE), by_recipe.get(OFFSET)
+    if large is None or offset is None or large.passed == large.runs:
+        return False
+    return passes(offset) and not any(each.nonfinite for each in conditions.ran)
+
+
+def _stays_finite(cell: CellFacts) -> bool:
+    """No NaN and no infinity, where logits are larger than in validation too: no floating-point number has left its
+    range. One may have been kept within it: clipped, or as an integer, which wraps."""
+    results = [each for conditions in cell.of("inputs") for each in conditions.ran]
+    tried = {each.condition.recipe for each in results if each.runs}
+    infinite = any(each.nonfinite for each in results) or any(side.nonfinite_trials for side in cell.sides)
+    return tried.issuperset(LARGER) and not infinite

@@ -7,19 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from reports import model
-from reports.attribute import causes
+from reports.attribute import causes, thresholds
 from reports.attribute.causes import STRONG, SUGGESTIVE, UNDECIDED, Cause, combined
 from reports.attribute.evidence import in_words, number
 from reports.attribute.facts.cases import CaseFacts
 from reports.attribute.facts.cells import CellFacts, operators_moved
+from reports.attribute.facts.times import CALLED
 from reports.attribute.figures import memory_figure
 from reports.attribute.wording import make
 from reports.compare.factors import DIFFERS, operators_seen
+from reports.compare.memory import FLOOR_BYTES, memory_text
 from reports.model import Memory, Seen
 from reports.text import TIMES, apart, bytes_text
-
-CALLED = (model.REGRESSED, model.IMPROVED)
-MOSTLY = 0.5  # of what moved: what is kept between calls is named
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,13 +43,16 @@ class MemoryChange:
         low, high = min(ratios), max(ratios)
         shown = f"{low:.2f} to {high:.2f}" if high / low > 1.02 else f"{low:.2f}"
         where = "kept between calls" if self.is_kept else "given back after each call"
+        sides = [side for cell in self.cells for side in (cell.row.memory.baseline, cell.row.memory.this)]
+        if min(side.peak_bytes or 0.0 for side in sides) < FLOOR_BYTES:  # which no ratio can be told of
+            return f"uses {memory_text(self.most)} ({where}) than in {self.case.versions[0]}"
         return f"uses {shown}{TIMES} the memory of {self.case.versions[0]} ({where})"
 
     @property
     def is_kept(self) -> bool:
         base, this = self.most.baseline, self.most.this
         peaks = (this.peak_bytes or 0.0) - (base.peak_bytes or 0.0)
-        return ((this.kept_bytes or 0.0) - (base.kept_bytes or 0.0)) / peaks >= MOSTLY if peaks else False
+        return ((this.kept_bytes or 0.0) - (base.kept_bytes or 0.0)) / peaks >= thresholds.MOST if peaks else False
 
 
 def memory_changes(cases: Sequence[CaseFacts]) -> list[MemoryChange]:
@@ -119,7 +121,7 @@ def _made(
             text = f"{what}: {apart(case.versions, bytes_text(one), bytes_text(two))}"
             evidence.append(cells[0].seen(text, this.record))
     if change.steady:
-        evidence.append(Seen(text=f"{number(change.steady, 'row')} of other targets need as much as before"))
+        evidence.append(Seen(text=f"as much memory as before: {number(change.steady, 'row')} of other targets"))
     return make(
         case, cause, grade, sentence, cells, [*evidence, *seen],
         about=causes.OF_MEMORY, ratio=change.most.ratio or 1.0, command=f"{case.command(cells)} --fresh",
