@@ -102,7 +102,8 @@ def test_the_command_is_killed_and_typed_again(cluster: Cluster, project: Path) 
     check_whole(latest(project))
 
 
-# Slurm lets a job that it queues again wait for two minutes: those two cases only run where all are asked for.
+# Each takes minutes: Slurm lets a job that it queues again wait for two, and a limit of four is reached. They run where
+# all are asked for.
 LONG = pytest.mark.skipif(os.environ.get("KERNEL_MATRIX_CLUSTER") != "all", reason="takes KERNEL_MATRIX_CLUSTER=all")
 HOW = ["cancelled", "the controller starts again", pytest.param("requeued", marks=LONG),
        pytest.param("its node dies", marks=LONG)]  # fmt: skip

@@ -191,9 +191,10 @@ NIGHTLIES = tuple(f"2.9.0.dev202507{day:02}" for day in (1, 2, 5, 6, 9, 12))
 RELEASES = ("2.1.0", "2.1.1", "2.1.2", "2.2.0", "2.2.1", "2.2.2", "2.3.0", "2.3.1", "2.4.0", "2.4.1", "2.5.0")
 
 
-def listing(index: str) -> list[Listed]:
+def listing(index: str, package: str = "torch") -> list[Listed]:
     """What the index has: the releases, the nightlies of some days, one for another Python alone, one that was yanked,
-    and a candidate."""
+    and a candidate. It has PyTorch alone."""
+    assert package == "torch", package
 
     def wheel(version: str, python: str = "cp311", yanked: bool = False) -> Listed:
         name = f"torch-{version}+cu121-{python}-{python}-linux_x86_64.whl"

@@ -164,9 +164,8 @@ EXCHANGED = ((BASE, BASE), (NEXT, BASE), (BASE, NEXT), (NEXT, NEXT))  # PyTorch 
 
 
 def exchanged(
-    run: Run, packages: Mapping[str, str], times_us: Mapping[str, Sequence[float | None]] = MappingProxyType({}),
-    spread: float = 0.01,
-) -> None:  # fmt: skip
+    run: Run, packages: Mapping[str, str], times_us: Mapping[str, Sequence[float | None]] = MappingProxyType({})
+) -> None:
     """By package, outputs with the baseline's in both environments, then with the other's in both. A is right, X a
     process that died, - a pair that does not load. `times_us`: likewise, the medians of launches."""
     results = []
@@ -184,7 +183,7 @@ def exchanged(
                 target="kernel", status="ok" if letter == "A" else "crashed" if letter == "X" else "wrong",
                 message="the process died" if letter == "X" else "", runs=0 if letter == "X" else TRIALS,
                 passed=TRIALS if letter == "A" else 0, output_sha256=[sha(trial, letter) for trial in range(TRIALS)],
-                times_us=[time_us * (1 + spread * each) for each in range(5)] if time_us else [],
+                times_us=[time_us * (1 + 0.01 * each) for each in range(5)] if time_us else [],
             )  # fmt: skip
             if not own or not any(r.torch_of == r.package_of == torch for r in results):
                 results.append(ComponentResult(**place, environment=f"{torch}-x", status="ok", targets=[seen]))

@@ -13,7 +13,7 @@ from reports.compare.exit_codes import exit_codes, memory_unseen_text
 from reports.render.page import render_page
 from reports.render.report import Report
 from reports.render.summaries import render_summary, render_summary_text, render_timings
-from reports.text import TIMES
+from reports.text import TIMES, bytes_text
 from tests.unit.attributed import TIMED
 from tests.unit.reporting import kernel_row, report_of
 from tests.unit.spec import BASE, NEXT, SEED_ONLY, Spec
@@ -106,3 +106,17 @@ def test_records_from_before_it_was_measured_still_render(tmp_path: Path) -> Non
     assert "Memory was not measured in this run" in render_page(report)
     assert exit_codes(report.evidence, report.rows, FAIL_ON) == [errors.UNDECIDED]
     assert "the memory gate cannot pass" in memory_unseen_text(report.rows)
+
+
+def test_of_little_memory_the_difference_is_told_and_no_ratio(tmp_path: Path) -> None:
+    report = used(tmp_path, 4096, 8 * MIB)
+    [cause] = [each.lead for each in report.explanations if each.lead.about == "memory"]
+    assert "uses 8 MiB more memory" in cause.statement and TIMES not in cause.statement
+    assert "uses 8 MiB more memory" in report.answers.kernels[0].what
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "said"), [(1000, "1000 bytes"), (1020 << 10, "1020 KiB"), (1 << 20, "1 MiB"), (4730000, "4.51 MiB")]
+)
+def test_sizes_have_three_digits_and_no_exponent(size_bytes: int, said: str) -> None:
+    assert bytes_text(size_bytes) == said

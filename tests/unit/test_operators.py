@@ -90,14 +90,14 @@ def test_two_of_one_name_take_names() -> None:
 
 
 CHANGED = {
-    "operator": "torch.sort", "problem": None, "name": "other", "shapes": [[64, 4097]], "arguments": {"k": 17},
+    "operator": "torch.sort", "name": "other", "shapes": [[64, 4097]], "arguments": {"k": 17},
     "dtypes": ["float16"], "backward": True, "devices": ["cuda"], "trials": 7,
 }  # fmt: skip
 
 
-def validation_keys(operator: dict[str, Any]) -> set[str]:
+def validation_keys(operator: dict[str, Any], **facts: Any) -> set[str]:
     matrix = matrix_of(operator)
-    plan = plan_run(matrix, Selection(), Facts(executor="venv", executor_reason="a test", gpus=1))
+    plan = plan_run(matrix, Selection(), Facts(executor="venv", executor_reason="a test", gpus=1, **facts))
     world = World(plan=plan, matrix=matrix)
     places = [Place(kind="validation", **cell.model_dump()) for cell in plan.cells]
     return {key(world, place) for place in places}
@@ -106,6 +106,11 @@ def validation_keys(operator: dict[str, Any]) -> set[str]:
 @pytest.mark.parametrize("name", [name for name in Operator.model_fields if name != "problem"])
 def test_a_field_of_an_operator_is_an_input(name: str) -> None:
     assert validation_keys(TOPK) != validation_keys({**TOPK, name: CHANGED[name]})
+
+
+def test_the_bytes_of_a_problem_file_are_an_input() -> None:
+    one, two = (validation_keys({"problem": "mine.py"}, sources_sha256={"mine.py": digest}) for digest in "12")
+    assert one.isdisjoint(two)
 
 
 # -- how outputs are judged: `harness.worker.agreement` needs numpy alone ------------------------------------------

@@ -20,6 +20,7 @@ from harness.run.folders import all_runs
 from harness.schema.run_records import Selection
 from harness.schema.storage import Run, save_record
 from harness.workflow.shards import Asked, gather
+from reports import model
 from reports.load.evidence import load_evidence
 from reports.render.report import Report
 from tests.unit.sharded import lay_out, planned
@@ -107,7 +108,7 @@ def test_parts_of_a_kernel_are_one_run_with_every_launch_once(root: Path) -> Non
         assert len(evidence.timed(cell, "kernel")) == len(evidence.launches_of(cell)) == 3
     for run in runs:
         assert load_evidence(run.folder).launches.items() <= evidence.launches.items()
-    rows = {(row.workload, timed.verdict != "") for row in Report(evidence).rows for timed in row.timed}
+    rows = {(row.workload, timed.verdict != model.NO_DATA) for row in Report(evidence).rows for timed in row.timed}
     assert rows == {(name, True) for name in WORKLOADS}
 
 

@@ -61,7 +61,6 @@ def test_what_the_first_call_keeps_counts_too(kept: list[bytearray]) -> None:
 
 
 def test_a_process_that_ends_or_hangs_says_so_and_the_next_one_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "LONGEST_S", 0.3)
     started = os.getpid()
 
     def fails() -> wire.Memory:
@@ -69,7 +68,9 @@ def test_a_process_that_ends_or_hangs_says_so_and_the_next_one_is_asked(monkeypa
         os.kill(os.getpid(), signal.SIGSEGV)
         raise AssertionError
 
-    dying, hanging = nursery(fails), nursery(lambda: time.sleep(60))
+    dying = nursery(fails)
+    monkeypatch.setattr(memory, "LONGEST_S", 0.3)
+    hanging = nursery(lambda: time.sleep(60))
     for _ in range(2):
         with pytest.raises(wire.Failed, match="ended by signal 11"):
             dying.ask(b"", None)
