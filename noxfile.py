@@ -99,7 +99,7 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def tests_all(session: nox.Session) -> None:
-    """Every test that this machine can run; `-- rest`: without those of `tests`. What is skipped says why."""
+    """What this machine can run but for two groups (CONTRIBUTING.md); `-- rest`: without those of `tests`."""
     run_tests(session, "slow and " if session.posargs == ["rest"] else "")
 
 

@@ -15,6 +15,7 @@ from harness.typed import typed_by_nox, words_of
 from reports.model import CorrectnessSide, Judged, LatencySide, Memory, Rate, Rates
 
 ABSENT = "\N{EM DASH}"
+NONFINITE = "NaN or infinity"  # a number that JSON cannot hold
 MOST_EFFECT = 10.0  # 1000%: launches that only show more show nothing
 TIMES = "\N{MULTIPLICATION SIGN}"
 BYTES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "bytes"))
@@ -75,7 +76,7 @@ def number(value: float | None, digits: int = 3) -> str:
 
 def error_text(side: CorrectnessSide) -> str:
     """The largest error in rounding units; of NaN and infinity there is none."""
-    return "NaN or infinity" if side.max_units is None and side.nonfinite_trials else number(side.max_units)
+    return NONFINITE if side.max_units is None and side.nonfinite_trials else number(side.max_units)
 
 
 def column_number(value: float | None) -> str:

@@ -24,7 +24,7 @@ from reports import model
 from reports.compare import properties
 from reports.load.evidence import Evidence
 from reports.model import Bits, Correctness, CorrectnessSide, OutputSide, Rate, RecipeSide
-from reports.text import number, words
+from reports.text import NONFINITE, number, words
 
 FAILED = frozenset({"build_failed", "crashed", "timed_out", "killed", "broken"})
 OFF_STREAM = "its calls put their work on another stream than the one they were given"
@@ -147,7 +147,7 @@ def _recipe_side(
     main, worst = deciding(result), ""
     if main is not None and main.worst is not None:
         place = ", ".join(map(str, main.worst.index))
-        got, want = number(main.worst.got, 6), number(main.worst.want, 6)
+        got, want = (NONFINITE if value is None else number(value, 6) for value in (main.worst.got, main.worst.want))
         worst = f"trial {main.worst.trial}, element [{place}]: got {got}, want {want}"
     return RecipeSide(
         recipe=recipe.recipe,

@@ -163,6 +163,18 @@ def test_what_reproduces_a_fault_is_of_a_trial_that_fails(
     assert shown.startswith(failing) and bool(shown) == bool(failing)
 
 
+def test_an_element_that_is_not_finite_is_said_so(tmp_path: Path) -> None:
+    run = write_run(tmp_path, Spec(cases={(NEXT, "kernel", SEED): Case(passed=0)}))
+    path = run.validation_path(Cell(environment=NEXT, kernel="attention_scalar", workload=SEED, device="cpu"))
+    record = load_record(path, ValidationRecord).model_dump()
+    for target in record["recipes"][0]["targets"]:
+        for each in target["against"]:
+            each["worst"] = {"trial": 3, "index": [0, 2, 100, 7], "got": None, "want": 0.0}
+    save_record(path, ValidationRecord.model_validate(record))
+    row = next(r for r in compare(load_evidence(tmp_path)) if r.id == f"{NEXT}/attention_scalar/{SEED}/cpu")
+    assert row.correctness.this.recipes[0].worst.endswith("[0, 2, 100, 7]: got NaN or infinity, want 0")
+
+
 def test_an_a_a_control_is_named_one(tmp_path: Path) -> None:
     replica = f"{BASE}-r1"
     rows = rows_of(tmp_path, Spec(environments=(BASE, replica, NEXT)))
