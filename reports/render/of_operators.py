@@ -19,23 +19,29 @@ LAYOUTS = ("contiguous", "channels_last", "strides")
 
 
 def also(told: Told) -> list[str]:
-    """Bits that changed though every output is right, and outputs that come in another form."""
+    """Bits that changed though the verdict did not, and outputs that come in another form."""
     base = told.names.get(told.rows[0].baseline, told.rows[0].baseline)
     bits: dict[tuple[str, str], list[str]] = {}
-    changed: dict[tuple[str, str, str, str], list[str]] = {}
+    changed: dict[tuple[str, str], list[str]] = {}
     for row in told.rows:
-        within = ", within rounding" if set(map(outcome, sides_of([row]).values())) == {RIGHT} else ""
-        if names := other_bits(row):
+        outcomes = set(map(outcome, sides_of([row]).values()))
+        if len(outcomes) == 1 and (names := other_bits(row)):
+            within = ", within rounding" if outcomes == {RIGHT} else ""
             text = f"{_listed(names)} {'has' if len(names) == 1 else 'have'} other bits than in {base}{within}"
             bits.setdefault((row.environment, text), []).append(row.workload)
-        for name, before, here in forms(row):
-            changed.setdefault((name, before, here, row.environment), []).append(row.workload)
-    texts = [f"{told.where([where])}, {text} ({_listed(workloads)})" for (where, text), workloads in bits.items()]
-    for (name, before, here, environment), workloads in changed.items():
-        copied = ", so what comes next may have to copy it" if here.startswith(LAYOUTS) else ""
-        where = told.where([environment])
-        texts.append(f"{where}, {name} is {here}, and was {before} in {base}{copied} ({_listed(workloads)})")
-    return texts
+        if found := forms(row):
+            text = ", ".join(f"{name} is {_form(here)} ({_form(before)} in {base})" for name, before, here in found)
+            copied = any(here.startswith(LAYOUTS) for _, _, here in found)
+            text += ": what comes next may have to copy it" if copied else ""
+            changed.setdefault((row.environment, text), []).append(row.workload)
+    return [
+        f"{told.where([where])}, {text} ({_listed(workloads)})"
+        for (where, text), workloads in (*bits.items(), *changed.items())
+    ]
+
+
+def _form(form: str) -> str:
+    return form.replace("strides", "strided as", 1)
 
 
 def to_do(told: Told) -> list[str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 from reports.compare.outputs import forms, other_bits
 from reports.model import Bits, Correctness, CorrectnessSide, OutputSide
+from reports.render.of_operators import also
 
 
 def output(name: str = "", layout: str = "contiguous", bits: str = "a", dtype: str = "float32") -> OutputSide:
@@ -18,7 +20,14 @@ def row_of(before: list[OutputSide], here: list[OutputSide], **bits: int) -> Any
     sides = [CorrectnessSide(environment=name, status="ok", outputs=outputs) for name, outputs in given.items()]
     known = Bits(**{"compared": 2, "identical": 0, "inputs_differ": 0, **bits})
     judged = Correctness(verdict="pass", why="", baseline=sides[0], this=sides[1], bits=known)
-    return SimpleNamespace(alone=False, correctness=judged)
+    return SimpleNamespace(
+        alone=False, correctness=judged, baseline="a", environment="b", workload="w", timed=[]
+    )  # fmt: skip
+
+
+def said(row: Any) -> list[str]:
+    told: Any = SimpleNamespace(rows=[row], names={"a": "2.1.0", "b": "2.5.0"}, where=lambda names: "in 2.5.0")
+    return also(told)
 
 
 def test_outputs_with_other_bits_are_named() -> None:
@@ -44,3 +53,19 @@ def test_another_form_is_told_though_all_numbers_are_the_same() -> None:
         ("new", "not returned", "returned"),
     ]
     assert forms(row_of([output()], [output()])) == []
+
+
+def test_outputs_of_one_row_share_a_sentence() -> None:
+    before = [output("dq"), output("dk", "strides (1, 2, 3, 4)")]
+    here = [output("dq", "strides (4, 3, 2, 1)"), output("dk", bits="b")]
+    assert said(row_of(before, here)) == [
+        "in 2.5.0, dk has other bits than in 2.1.0, within rounding (w)",
+        "in 2.5.0, dq is strided as (4, 3, 2, 1) (contiguous in 2.1.0), dk is contiguous (strided as (1, 2, 3, 4) in "
+        "2.1.0): what comes next may have to copy it (w)",
+    ]
+
+
+def test_where_the_verdict_moved_other_bits_are_no_news() -> None:
+    row = row_of([output()], [output(bits="b")])
+    row.correctness = replace(row.correctness, baseline=replace(row.correctness.baseline, status="wrong"))
+    assert said(row) == []
