@@ -171,8 +171,6 @@ def seal(shard: Shard, matrix: Matrix, text: str, root: Path) -> None:
             (part / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(root / name, part / name)
     for wheel in {environment.wheel for environment in matrix.environments if environment.wheel}:
-        if ".." in Path(wheel).parts:
-            raise InputError(f"wheel: {wheel} lies outside of the project", "name it by its absolute path")
         if not Path(wheel).expanduser().is_absolute():  # large, and pinned by its digest
             (part / wheel).parent.mkdir(parents=True, exist_ok=True)
             (part / wheel).symlink_to((root / wheel).resolve())

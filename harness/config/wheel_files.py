@@ -43,7 +43,9 @@ class WheelName:
 
 
 def named(wheel: str) -> WheelName:
-    """Refused where it is not named as a wheel of torch is."""
+    """Refused where it is not named as a wheel of torch is, and where `located` would leave the project."""
+    if ".." in Path(wheel).parts:
+        raise Refused(f"{wheel}: must be a path inside the folder of matrix.yaml", "name it by its absolute path")
     file = Path(wheel).name
     try:
         name, version, _, given = parse_wheel_filename(file)

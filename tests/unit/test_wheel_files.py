@@ -111,6 +111,7 @@ def test_the_name_of_a_wheel_says_what_it_is() -> None:
         ({"wheel": FILE, "torch": "2.8.0"}, "torch: '2.8.0' is asked for"),
         ({"wheel": "numpy-1.26.4-cp311-cp311-linux_x86_64.whl"}, "a wheel of numpy, and not of torch"),
         ({"wheel": "nightly.whl"}, "not named as a wheel is"),
+        ({"wheel": f"../{FILE}"}, "must be a path inside the folder of matrix.yaml"),
         ({"wheel": FILE, "torch": "host"}, "torch: 'host' is asked for"),
         ({"torch": "2.9.0.dev", "cuda": "12.6", "python": "3.11"}, "should match pattern"),
     ],
