@@ -211,7 +211,7 @@ def test_a_bisection_by_date_asks_the_days_that_have_a_wheel(index: str) -> None
     }  # fmt: skip
     with pytest.raises(InputError, match="not a nightly") as caught:
         releases_between(files, "2.9.0.dev20250601", "2.9.0.dev20250801", spec, index, supported_tags("3.11"))
-    assert "it keeps 5 of them, from 2.9.0.dev20250701 to 2.9.0.dev20250801" in caught.value.remedy
+    assert "it keeps nightlies from 2.9.0.dev20250701 to 2.9.0.dev20250801" in caught.value.remedy
 
 
 def test_versions_of_two_indexes_are_not_bisected() -> None:
