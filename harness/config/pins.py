@@ -196,10 +196,8 @@ def wheel_file(root: Path, environment: PlannedEnvironment) -> Path | None:
     if environment.spec.wheel is None:
         return None
     file = wheel_files.located(root, environment.spec.wheel)
-    if not file.is_file():
-        raise InputError(f"{file}: no such file, and {environment.id} is made of it", "correct `wheel` in matrix.yaml")
     if problem := wheel_files.unfit(file, environment.spec.python):
-        raise InputError(f"{file.name}: {problem}", "name a wheel for this machine, or build it here")
+        raise InputError(f"{file}: {problem}", wheel_files.REMEDY)
     return file
 
 
@@ -234,7 +232,7 @@ def ensure_pins(
 
     Where the project has none, the shipped one is taken if it pins what the matrix asks for.
     """
-    path, file = pins_path(root, environment), wheel_file(root, environment)
+    path = pins_path(root, environment)
     known = None if again else known_pins(root, environment, matrix)
     if known == path and (package := _unpinned(path, environment, matrix)):
         raise InputError(
@@ -243,7 +241,7 @@ def ensure_pins(
     if known is not None:
         wheel_of(known, environment)
         return known, False
-    text = resolve_pins(environment, matrix.packages_in(environment.spec), file)
+    text = resolve_pins(environment, matrix.packages_in(environment.spec), wheel_file(root, environment))
     parse_pins(text, str(path))
     protocol.write_atomically(str(path), text.encode())
     return path, True
