@@ -127,7 +127,7 @@ def render_page(report: Report) -> str:
     )
     content, index = tables(report, macros)
     drifts, drawn = drift(report), pictured(report)
-    of_kernels = [each for each in report.explanations if not each.is_reference]
+    of_kernels = [each for each in report.explanations if not each.lead.is_reference]
     return render_html(
         "index.html.j2",
         report=report,
@@ -145,7 +145,7 @@ def render_page(report: Report) -> str:
         cards=[each for each in of_kernels if each.lead.cause != NOTHING_MOVED],
         open_time=OPEN_TIME,
         well=[each for each in of_kernels if each.lead.cause == NOTHING_MOVED],
-        reference_cards=[each for each in report.explanations if each.is_reference],
+        reference_cards=[each for each in report.explanations if each.lead.is_reference],
         devices=len({row.device for row in report.rows}),
         drift=drifts,
         drift_references=list(dict.fromkeys(name for line in drifts for name in line["cells"])),
