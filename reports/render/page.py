@@ -22,7 +22,7 @@ from reports.render import pictures
 from reports.render.answers import MOST, Answer, Answers
 from reports.render.method import method_values
 from reports.render.report import Measured, Report
-from reports.render.tables import facts, memory_facts, modes, tables, times
+from reports.render.tables import correctness_facts, latency_facts, memory_facts, modes, tables
 from reports.render.templating import html_templates, inlined, pack, render_html
 from reports.render.verdict_text import OPEN_TIME, GridCell
 from reports.text import percent
@@ -121,8 +121,8 @@ def other_conditions(report: Report) -> list[str]:
 def render_page(report: Report) -> str:
     macros = html_templates().get_template("rows.html.j2").make_module(
         {
-            "facts": facts, "times": times, "modes": modes, "memory_facts": memory_facts,
-            "shapes": report.shapes, "names": report.evidence.names,
+            "correctness_facts": correctness_facts, "latency_facts": latency_facts, "memory_facts": memory_facts,
+            "modes": modes, "shapes": report.shapes, "names": report.evidence.names,
         }
     )
     content, index = tables(report, macros)
