@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT))
 
 REAL = {"environments", "container", "gpu", "browser", "process"}
 # Needs an engine, a GPU, faults or minutes; single tests elsewhere have the marker in their file.
-SLOW = ("cluster", "container", "emulator", "environments", "faults", "gpu")
+SLOW = ("cluster", "container", "environments", "faults", "gpu")
 FAST = ("environments/test_matrix.py",)
 # Something beside them would disturb them: they measure time, kill processes, fill disks or count containers.
 ALONE = (

@@ -29,7 +29,9 @@ def add_options(parser: Parser) -> None:
     parser.add_argument("--level", type=int, choices=range(1, 20), default=12, metavar="N", help="of zstd; default: 12")
     parser.add_argument(
         "--keep", type=some_of(*COMPONENTS), default=[], metavar="NAMES",
-        help="what bundles leave out otherwise, unless a problem of the matrix calls it: " + ",".join(COMPONENTS),
+        help="keep what is left out unless a problem of the matrix calls it, as fft,sparse: " + "; ".join(
+            f"{name} ({component.what})" for name, component in COMPONENTS.items()
+        ),
     )  # fmt: skip
     add_names(parser, "torch")
     add_base_image(parser)

@@ -19,7 +19,7 @@ from harness.cluster.shards import Shard, digest_of, plan_shards
 from harness.cluster.slurm import Option, Slurm, minutes_of
 from harness.cluster.times import LONGEST_S, ROOM, Spent, cut, spent_before
 from harness.config.indexes import choose_indexes
-from harness.config.matrix import Matrix, load_matrix
+from harness.config.matrix import Matrix, load_matrix, without_slurm
 from harness.config.pins import ensure_pins
 from harness.config.plan import PlannedEnvironment
 from harness.config.planner import chosen, with_groups
@@ -65,6 +65,7 @@ def run_on(options: argparse.Namespace, selection: Selection, command: tuple[str
     """Queue what is not queued, wait, gather, report."""
     root = options.matrix.resolve().parent
     matrix, text = load_matrix(options.matrix)
+    text = without_slurm(text, matrix)
     if options.problems is not None:
         remedy = "list the pairs in matrix.yaml: problem, model_new"
         raise InputError("--on: not with --problems and --solutions", remedy)

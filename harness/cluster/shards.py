@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness.config import shipped
-from harness.config.matrix import Matrix, without_slurm
+from harness.config.matrix import Matrix
 from harness.config.planner import kernel_sources
 from harness.errors import InputError
 from harness.preflight.memory import expected_mib
@@ -151,10 +151,10 @@ def files_of(matrix: Matrix, root: Path) -> list[str]:
 
 
 def digest_of(matrix: Matrix, text: str, root: Path, asked: Sequence[str]) -> str:
-    """Of all that shards are sealed with: the same command on the same files goes on with the same shards, wherever
-    they are queued."""
+    """Of all that shards are sealed with (`text`: their matrix.yaml): the same command on the same files goes on with
+    the same shards, wherever they are queued."""
     files = [[name, protocol.sha256_file(str(shipped.located(root, name)))] for name in files_of(matrix, root)]
-    return protocol.digest([without_slurm(text, matrix), files, list(asked)])
+    return protocol.digest([text, files, list(asked)])
 
 
 def seal(shard: Shard, matrix: Matrix, text: str, root: Path) -> None:
@@ -171,10 +171,8 @@ def seal(shard: Shard, matrix: Matrix, text: str, root: Path) -> None:
             (part / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(root / name, part / name)
     for wheel in {environment.wheel for environment in matrix.environments if environment.wheel}:
-        if ".." in Path(wheel).parts:
-            raise InputError(f"wheel: {wheel} lies outside of the project", "name it by its absolute path")
         if not Path(wheel).expanduser().is_absolute():  # large, and pinned by its digest
             (part / wheel).parent.mkdir(parents=True, exist_ok=True)
             (part / wheel).symlink_to((root / wheel).resolve())
-    (part / "matrix.yaml").write_text(without_slurm(text, matrix))
+    (part / "matrix.yaml").write_text(text)
     part.rename(shard.project)

@@ -53,6 +53,7 @@ def threads_in(variables: Mapping[str, str], threads: int) -> int:
 
 
 NIGHTLY, CANDIDATE = "nightly/", "test/"
+NOUNS = {NIGHTLY: "nightlies", CANDIDATE: "candidates", "": "releases"}
 
 
 def channel(torch: str) -> str:

@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
+from harness.config.environments import NOUNS, channel
 from harness.config.indexes import in_words, open_page, page_url
 from harness.errors import InfrastructureError
 
@@ -62,12 +63,14 @@ def fetch_listing(index: str, package: str = "torch") -> list[Listed]:
         raise InfrastructureError(f"{url}: not a package index's answer: {error}", remedy) from None
 
 
-def versions_of(files: Iterable[Listed]) -> list[Version]:
-    """Every version of torch that has a wheel there, without its local part, in order."""
-    found = set[Version]()
-    for item in files:
+def kept_there(files: Iterable[Listed], torch: str) -> str:
+    """In words, which nightlies an index keeps where `torch` is one, or candidates; '' of a release, or of none."""
+    kind, found = channel(torch), set[Version]()
+    for item in files if kind else ():
         with contextlib.suppress(InvalidWheelFilename, InvalidVersion):
             name, version, _, _ = parse_wheel_filename(item.filename)
-            if name == "torch":
+            if name == "torch" and channel(version.public) == kind:
                 found.add(Version(version.public))
-    return sorted(found)
+    if not found:
+        return ""
+    return f"it keeps {NOUNS[kind]} from {min(found)} to {max(found)}: choose one of them"

@@ -43,11 +43,9 @@ def unfit_wheels(matrix: Matrix, text: str, matrix_path: Path, environments: Ite
         if spec.wheel is None or spec not in wanted:
             continue
         path, where = wheel_files.located(matrix_path.resolve().parent, spec.wheel), ("environments", number, "wheel")
-        what = wheel_files.unfit(path, spec.python) if path.is_file() else "no such file"
-        if what:
-            remedy = "correct the path in matrix.yaml" if not path.is_file() else "name a wheel for this machine"
+        if what := wheel_files.unfit(path, spec.python):
             place = f"{matrix_path}:{line_of(text, *where)}"
-            found.append(Problem(where=place, what=f"{spec.wheel}: {what}", remedy=remedy))
+            found.append(Problem(where=place, what=f"{spec.wheel}: {what}", remedy=wheel_files.REMEDY))
     return found
 
 

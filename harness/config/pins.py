@@ -5,6 +5,7 @@ uv resolves them; nobody types them. Installing with ``--require-hashes`` then g
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -12,8 +13,8 @@ import tempfile
 from pathlib import Path
 
 from harness.config import shipped, wheel_files
-from harness.config.environments import NIGHTLY, PYPI, channel
-from harness.config.listing import fetch_listing, versions_of
+from harness.config.environments import PYPI, channel
+from harness.config.listing import fetch_listing, kept_there
 from harness.config.matrix import PACKAGES, Matrix
 from harness.config.plan import PlannedEnvironment
 from harness.errors import HarnessError, InfrastructureError, InputError, meant
@@ -94,21 +95,14 @@ def project_text(environment: PlannedEnvironment, packages: list[str], file: Pat
     )
 
 
-def _kept_there(environment: PlannedEnvironment) -> str:
-    """Of a nightly or a candidate: which of them the index keeps; empty of a release, or where it does not say."""
-    kind = channel(environment.spec.torch)
-    try:
-        versions = versions_of(fetch_listing(environment.index)) if kind else []
-    except HarnessError:
-        return ""
-    there = [version for version in versions if channel(str(version)) == kind]
-    if not there:
-        return ""
-    what = "nightlies" if kind == NIGHTLY else "candidates"
-    return (
-        f"it keeps {what} from {there[0]} to {there[-1]}: choose one of them, or name a wheel that you have (`wheel:` "
-        "in matrix.yaml)"
-    )
+def _offered(environment: PlannedEnvironment) -> str:
+    """What to name instead of a version that the index lacks."""
+    torch, kept = environment.spec.torch, ""
+    with contextlib.suppress(HarnessError):
+        kept = kept_there(fetch_listing(environment.index), torch) if channel(torch) else ""
+    if kept:
+        return f"{kept}, or name a wheel that you have (`wheel:` in matrix.yaml)"
+    return "correct `torch` in matrix.yaml; pypi.org/project/torch/#history lists the releases"
 
 
 def _explain(environment: PlannedEnvironment, stderr: str) -> Exception:
@@ -137,9 +131,7 @@ def _explain(environment: PlannedEnvironment, stderr: str) -> Exception:
         )
     if missing or re.search(r"no version of torch|torch was not found", flat):
         return InputError(
-            f"PyTorch {spec.torch} does not exist on {environment.index}",
-            _kept_there(environment)
-            or "correct `torch` in matrix.yaml; pypi.org/project/torch/#history lists the releases",
+            f"PyTorch {spec.torch} does not exist on {environment.index}", _offered(environment)
         )
     if "No solution found" in flat:
         return InputError(
@@ -204,10 +196,8 @@ def wheel_file(root: Path, environment: PlannedEnvironment) -> Path | None:
     if environment.spec.wheel is None:
         return None
     file = wheel_files.located(root, environment.spec.wheel)
-    if not file.is_file():
-        raise InputError(f"{file}: no such file, and {environment.id} is made of it", "correct `wheel` in matrix.yaml")
     if problem := wheel_files.unfit(file, environment.spec.python):
-        raise InputError(f"{file.name}: {problem}", "name a wheel for this machine, or build it here")
+        raise InputError(f"{file}: {problem}", wheel_files.REMEDY)
     return file
 
 
@@ -242,7 +232,7 @@ def ensure_pins(
 
     Where the project has none, the shipped one is taken if it pins what the matrix asks for.
     """
-    path, file = pins_path(root, environment), wheel_file(root, environment)
+    path = pins_path(root, environment)
     known = None if again else known_pins(root, environment, matrix)
     if known == path and (package := _unpinned(path, environment, matrix)):
         raise InputError(
@@ -251,7 +241,7 @@ def ensure_pins(
     if known is not None:
         wheel_of(known, environment)
         return known, False
-    text = resolve_pins(environment, matrix.packages_in(environment.spec), file)
+    text = resolve_pins(environment, matrix.packages_in(environment.spec), wheel_file(root, environment))
     parse_pins(text, str(path))
     protocol.write_atomically(str(path), text.encode())
     return path, True

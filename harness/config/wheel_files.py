@@ -14,6 +14,8 @@ from packaging.version import InvalidVersion
 from harness.config.yaml_problems import Refused
 from harness.worker import protocol
 
+REMEDY = "correct `wheel` in matrix.yaml, or build one for this machine"
+
 
 def supported_tags(python: str) -> frozenset[tags.Tag]:
     """What a Python of this version on a machine like this one installs."""
@@ -43,7 +45,9 @@ class WheelName:
 
 
 def named(wheel: str) -> WheelName:
-    """Refused where it is not named as a wheel of torch is."""
+    """Refused where it is not named as a wheel of torch is, and where `located` would leave the project."""
+    if ".." in Path(wheel).parts:
+        raise Refused(f"{wheel}: must be a path inside the folder of matrix.yaml", "name it by its absolute path")
     file = Path(wheel).name
     try:
         name, version, _, given = parse_wheel_filename(file)
@@ -63,7 +67,9 @@ def located(root: Path, wheel: str) -> Path:
 
 
 def unfit(file: Path, python: str) -> str:
-    """'' where this Python on this machine takes the wheel, else what it is for."""
+    """'' where it is there and this Python on this machine takes the wheel, else what is wrong."""
+    if not file.is_file():
+        return "no such file"
     _, _, _, given = parse_wheel_filename(file.name)
     if given & supported_tags(python):
         return ""

@@ -16,6 +16,7 @@ from harness.config.workloads import Workload
 from harness.config.yaml_files import line_of
 from harness.errors import Problem
 from harness.preflight.findings import Findings
+from harness.run.validate import ARRAY_BYTES, AT_ONCE
 from harness.schema.records import DEVICES, Device
 from harness.worker import dtypes
 
@@ -23,8 +24,6 @@ FLOAT64_BYTES = 8
 FAR = 64  # times as much as there is: then the shape is a mistake, whatever needs so much
 # Of a job beside its tensors: processes with PyTorch, several of which are there at once, and compilers.
 BESIDE_MIB: dict[Device, int] = {"cpu": 8 << 10, "cuda": 16 << 10}
-AT_ONCE = 4  # validations, at most
-OUTPUTS_MIB = 512  # of an environment, at most, while outputs are compared: harness.run.validate
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -56,7 +55,8 @@ def expected_mib(matrix: Matrix, kernel: Kernel, device: Device, workloads: Coll
         if not workloads or {each.name, each.id(dtype)} & set(workloads)
     ]
     largest = ceil(max(sizes, default=0) / 2**20)
-    return BESIDE_MIB[device] + AT_ONCE * largest + len(matrix.environments) * min(OUTPUTS_MIB, AT_ONCE * largest)
+    outputs = min(ARRAY_BYTES >> 20, AT_ONCE * largest)  # of an environment, while they are compared
+    return BESIDE_MIB[device] + AT_ONCE * largest + len(matrix.environments) * outputs
 
 
 def check_memory(

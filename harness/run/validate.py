@@ -25,6 +25,7 @@ from harness.schema.storage import Run, load_record, save_record
 from harness.worker import protocol, wire
 
 ARRAY_TRIALS, ARRAY_BYTES = 2, 512 << 20  # outputs that are kept, to be compared: of so many trials, while they fit
+AT_ONCE, AT_ONCE_CPU = 4, 2  # validations, at most
 LARGE_BYTES = 1 << 30  # of a trial's tensors
 
 
@@ -34,7 +35,7 @@ def run_validations(context: Context, device: Device, calls: Sequence[Callable[[
     if not calls:
         return
     stores = [store.folder for store in context.stores.values() if store.folder is not None]
-    workers = 2 if device == "cpu" else min(4, max(1, (os.cpu_count() or 1) // 4))
+    workers = AT_ONCE_CPU if device == "cpu" else min(AT_ONCE, max(1, (os.cpu_count() or 1) // 4))
     if any(protocol.read_json(str(folder / "index.json"))["trial_bytes"] > LARGE_BYTES for folder in stores):
         workers = 1
     with context.hold(device):

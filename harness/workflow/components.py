@@ -22,6 +22,7 @@ from harness.errors import HarnessError, InfrastructureError
 from harness.experiments.components import MOST_PACKAGES, Component, Exchanged, differing, exchanges
 from harness.experiments.plan import Focus, moves
 from harness.experiments.run import planned, slowed
+from harness.isolate.choose import make_executor
 from harness.isolate.remove import Add, shared_environments
 from harness.run.folders import now_utc
 from harness.run.prepare import Options, Prepared, make_plan
@@ -185,6 +186,7 @@ class Exchange:
                     f"wheels come from another index than those of {', '.join(question.specs)}",
                     "once that index answers again, start the same command",
                 )
+            self._tell(made)
             run = measure(options, selection)
         id_of = {id: environment for environment, id in zip(specs, ids, strict=True)}
         seen = [_seen(run, cell, id, torch_of=id, package_of=id) for id in ids[:2]]
@@ -193,10 +195,15 @@ class Exchange:
             place = {"package": each.component.package, "torch_of": each.torch_of, "package_of": each.package_of}
             version = each.component.versions[list(question.specs).index(each.package_of)]
             seen.append(_seen(run, cell, id, version=version, **place))
-        for record in run.environments():
-            if id_of[record.id] not in matrix.environments:
-                self.add(record.id, record.key)
         return made.plan.digest, run, seen
+
+    def _tell(self, made: Prepared) -> None:
+        """Before they are made, which environments are there for this alone: what interrupts the run leaves none."""
+        root, cache = self.options.root, cache_folder()
+        executor = make_executor(made.choice, made.matrix.limits, made.plan, root, cache)
+        for environment in made.plan.environments:
+            if environment.spec not in self.prepared.matrix.environments:
+                self.add(environment.id, executor.key(environment, ensure_pins(root, environment, made.matrix)[0]))
 
     @contextmanager
     def _pinned(self, wanted: Sequence[Exchanged]) -> Iterator[None]:

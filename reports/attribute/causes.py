@@ -258,6 +258,11 @@ class Cause:
         return self.kernel or self.reference
 
     @property
+    def is_reference(self) -> bool:
+        """Whether it is about one of PyTorch's references, and not about what the run is for."""
+        return not (self.kernel or self.is_operator)
+
+    @property
     def fix(self) -> str:
         """What mends it; empty where the evidence only suggests it, or nothing general can be said. Of a reference that
         moved under a kernel that did not it holds whatever moved the reference."""
@@ -283,7 +288,7 @@ class Cause:
         return (self.cause, *(part.cause for part in self.parts))
 
     @property
-    def alike(self) -> tuple[Cause, ...]:
+    def own_parts(self) -> tuple[Cause, ...]:
         """Its parts; of a fault of the kernel's own, not those about a reference under it: they prove and rule out
         something else, and the reference's card has them."""
         return tuple(part for part in self.parts if self.under or not part.under)
@@ -292,18 +297,19 @@ class Cause:
     def added(self) -> tuple[Seen, ...]:
         """Evidence of its parts, beside its own."""
         own = set(self.evidence)
-        return tuple(dict.fromkeys(seen for part in self.alike for seen in part.evidence if seen not in own))
+        return tuple(dict.fromkeys(seen for part in self.own_parts for seen in part.evidence if seen not in own))
 
     @property
     def excluded(self) -> tuple[RuledOut, ...]:
         """What it rules out, and what its parts do, each rival once."""
-        every = (*self.ruled_out, *(each for part in self.alike for each in part.ruled_out))
+        every = (*self.ruled_out, *(each for part in self.own_parts for each in part.ruled_out))
         return tuple({each.rival: each for each in reversed(every)}.values())[::-1]
 
     @property
     def drawn(self) -> tuple[Figure, ...]:
         """Its own figures, and the first of each part."""
-        return tuple(dict.fromkeys((*self.figures, *(figure for part in self.alike for figure in part.figures[:1]))))
+        of_parts = (figure for part in self.own_parts for figure in part.figures[:1])
+        return tuple(dict.fromkeys((*self.figures, *of_parts)))
 
 
 def combined(lead: Cause, *parts: Cause) -> Cause:
@@ -350,5 +356,4 @@ def order(cause: Cause) -> tuple[bool, bool, bool, int, float, tuple[bool, bool,
         own = bool(cause.kernel) and cause.cause in (INPUTS_MOVED, *FAULTS)
         place = 0 if own else 4 if _harmless(cause) else 1
     size = -cause.ratio if slower else cause.ratio
-    is_reference = not (cause.kernel or cause.is_operator)
-    return is_reference, cause.cause == NOTHING_MOVED, cause.improved, place, size, rank(cause)
+    return cause.is_reference, cause.cause == NOTHING_MOVED, cause.improved, place, size, rank(cause)

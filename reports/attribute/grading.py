@@ -79,7 +79,7 @@ def graded(case: CaseFacts, cause: Cause, change: TimeChange | None = None) -> C
         made = "changed nothing" if change is None else "made no such difference"
         how = f"{listed(sorted(unmoved))} of the other environment, with PyTorch held, {made}"
         seen = RuledOut(rival="packages beside PyTorch", how=how, record=next(iter(unmoved.values())))
-        cause = replace(cause, ruled_out=(*cause.ruled_out, *([seen] if _packages(given) is None else [])))
+        cause = replace(cause, ruled_out=(*cause.ruled_out, *([seen] if not _called_packages(given) else [])))
     if not rivals:
         return cause
     chance = [
@@ -163,15 +163,18 @@ def _variables(given: Given) -> Rival | None:
     return _more_differs(differing, "the same variables in both environments (`variables:` in matrix.yaml)")
 
 
-def _packages(given: Given) -> Rival | None:
+def _called_packages(given: Given) -> list[Difference]:
     """Those that matrix.yaml gives one of the environments, and numpy, for code that can call them."""
     case = given.case
     if not case.is_kernel or not (case.is_python or all(build and build.binds_itself for build in case.builds)):
-        return None
+        return []
     unmoved = case.unmoved_packages(times=given.change is not None)
     differing = [each for each in case.differences if each.kind in PACKAGES]
-    left = [each for each in differing if (each.name or each.kind) not in unmoved]
-    found = _more_differs(left, "that package exchanged alone (the experiment component)")
+    return [each for each in differing if (each.name or each.kind) not in unmoved]
+
+
+def _packages(given: Given) -> Rival | None:
+    found = _more_differs(_called_packages(given), "that package exchanged alone (the experiment component)")
     return None if found is None else replace(found, cause=causes.COMPONENT_MOVED)
 
 
@@ -210,8 +213,8 @@ def _surroundings(given: Given) -> Rival | None:
     else:
         calls = not case.is_kernel or any(build is None or build.binds_itself for build in case.builds)
         relevant += (OF_PYTORCH if calls else ()) + (OF_THE_HOST if case.device == "cpu" else ())
-    unmoved = case.unmoved_packages(times=change is not None)
-    differing = [each for each in case.differences if each.kind in relevant and each.kind not in unmoved]
+    told = (*case.unmoved_packages(times=change is not None), *(each.kind for each in _called_packages(given)))
+    differing = [each for each in case.differences if each.kind in relevant and each.kind not in told]
     return _more_differs(differing, "an environment that differs in that alone")
 
 

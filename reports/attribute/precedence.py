@@ -35,7 +35,7 @@ Rule = Callable[[CaseFacts], Cause | None]
 
 RULES: tuple[Rule, ...] = (
     calls.wrong_stream,
-    build.inputs_moved, build.broken_environment, loading.abi_break, loading.raises_when_loaded,
+    build.inputs_moved, build.broken_environment, loading.does_not_load,
     build.does_not_build, build.build_failed, build.code_moved,
     build.environment_confounder,
     components.component_moved,

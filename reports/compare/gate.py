@@ -49,9 +49,10 @@ CODES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judged:
-    """One cell, timed cold or hot, or its memory. `of_kernel` and `of_reference` are microseconds, or bytes; `ratio` is
-    the one over the other, launch by launch. Cells that have both get no verdict until all are judged together."""
+class CellVerdict:
+    """Of one cell, timed cold or hot, or of its memory. `of_kernel` and `of_reference` are microseconds, or bytes;
+    `ratio` is the one over the other, launch by launch. Cells that have both get no verdict until all are judged
+    together."""
 
     cell: Cell
     mode: str
@@ -93,11 +94,11 @@ def _value(row: Launch, mode: str) -> float | None:
     return row.time_us(mode)
 
 
-def judge(evidence: Evidence, cell: Cell, reference: str, mode: str) -> Judged:
+def judge(evidence: Evidence, cell: Cell, reference: str, mode: str) -> CellVerdict:
     """One cell against the reference in the same launches. Its own correctness; `gate` adds the other versions'."""
 
-    def judged(verdict: str, why: str) -> Judged:
-        return Judged(cell=cell, mode=mode, reference=reference, verdict=verdict, why=why)
+    def judged(verdict: str, why: str) -> CellVerdict:
+        return CellVerdict(cell=cell, mode=mode, reference=reference, verdict=verdict, why=why)
 
     blocked = evidence.blocked(cell)
     if blocked is not None and blocked.status in STOPPED:
@@ -121,7 +122,9 @@ def judge(evidence: Evidence, cell: Cell, reference: str, mode: str) -> Judged:
     return replace(judged("", ""), of_kernel=of_kernel, of_reference=of_reference)
 
 
-def decided(evidence: Evidence, found: Sequence[Judged], at_most: float, memory: bool = False) -> list[Judged]:
+def decided(
+    evidence: Evidence, found: Sequence[CellVerdict], at_most: float, memory: bool = False
+) -> list[CellVerdict]:
     """Those that have both, each with its verdict: the spread of launches is estimated from all of them."""
     pairs = [(each.of_reference, each.of_kernel) for each in found if each.of_kernel]
     ratios = iter(effects.compare_launches(pairs, CONFIDENCE))
@@ -184,7 +187,7 @@ def gate(
     at_most: float = AT_MOST,
     modes: Sequence[str] = (model.COLD, model.HOT),
     memory_at_most: float | None = None,
-) -> list[Judged]:
+) -> list[CellVerdict]:
     """Every cell and way to time, and where `memory_at_most` is given its memory. A kernel that is wrong in one version
     passes on that workload in none."""
     cells = list(chosen(evidence, kernels, workloads))
@@ -207,5 +210,5 @@ def gate(
     return found
 
 
-def exit_code(found: Sequence[Judged]) -> int:
+def exit_code(found: Sequence[CellVerdict]) -> int:
     return errors.exit_code(CODES[each.verdict] for each in found)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from reports.attribute.causes import BRIEF_GRADES, BUILD_MOVED, NOTHING_MOVED, Cause
 from reports.compare.differences import Confounder
@@ -274,40 +273,37 @@ def _answer(
     leads = [cause for _, cause in cards]
     told = Told(rows, names, same_build=not any(BUILD_MOVED in cause.causes for cause in leads))
     bad = [each for each in rows if any(outcome(side) in BAD for side in sides([each]).values())]
-    is_kernel, is_operator = row.kind == KERNEL, row.kind == OPERATOR
-    info = evidence.kernel(row.target) if is_kernel else None
-    changed = changed_sources(evidence.run, info) if info else []
-    said: dict[str, Any] = {"why": advice.graded_names(leads)}
-    if is_kernel:
-        said = {
-            "also": advice.beside(leads, told.state),
-            "why": advice.why(leads, changed),
-            "do": advice.to_do(evidence, leads, bad, told.right_rows),
-            "open": advice.open_questions(evidence, told),
-            "run": advice.command(evidence, told, leads),
-        }
-    elif is_operator:
-        said = {
-            "also": of_operators.also(told),
-            "why": advice.why(leads, changed),
-            "do": of_operators.to_do(told),
-            "open": of_operators.open_questions(told),
-            "run": of_operators.command(evidence, told),
-        }
-    return Answer(
+    answer = Answer(
         kind=row.kind,
         subjects=(row.target,),
         device=row.device,
         state=told.state,
         what=told.text + _built_otherwise(told),
-        also=(*told.more, *said.get("also", ())),
-        why=tuple(said["why"]),
-        do=tuple(said.get("do", ())),
-        run=said.get("run", ""),
-        open=tuple(said.get("open", ())),
+        also=tuple(told.more),
+        why=tuple(advice.graded_names(leads)),
         cards=tuple(dict.fromkeys(each.number for each, _ in cards)),
         grid={row.target: [told.cell(name) for name in told.names]},
     )
+    if row.kind == KERNEL:
+        info = evidence.kernel(row.target)
+        return replace(
+            answer,
+            also=(*answer.also, *advice.beside(leads, told.state)),
+            why=tuple(advice.why(leads, changed_sources(evidence.run, info) if info else [])),
+            do=tuple(advice.to_do(evidence, leads, bad, told.right_rows)),
+            run=advice.command(evidence, told, leads),
+            open=tuple(advice.open_questions(evidence, told)),
+        )
+    if row.kind == OPERATOR:
+        return replace(
+            answer,
+            also=(*answer.also, *of_operators.also(told)),
+            why=tuple(advice.why(leads)),
+            do=tuple(of_operators.to_do(told)),
+            run=of_operators.command(evidence, told),
+            open=tuple(of_operators.open_questions(told)),
+        )
+    return answer
 
 
 def _built_otherwise(told: Told) -> str:

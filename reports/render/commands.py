@@ -32,7 +32,7 @@ from reports.compare import gate
 from reports.compare.calibration import Calibration, calibration_lines
 from reports.compare.control import LAUNCHES, calibrate
 from reports.compare.exit_codes import DETECT, exit_codes, memory_unseen_text, unseen_text
-from reports.compare.gate import AT_MOST, CODES, CONFIDENCE, Judged
+from reports.compare.gate import AT_MOST, CODES, CONFIDENCE, CellVerdict
 from reports.compare.outcomes import unbuilt
 from reports.compare.two_runs import combine, load_two
 from reports.history.index import update
@@ -261,7 +261,7 @@ def load_answered(path: Path, record: type[AnyAnswered]) -> AnyAnswered:
     raise InputError(f"{folder}: has no {path.name}", f"name a folder of reports/{path.stem}s/")
 
 
-def _print_gate(found: Sequence[Judged], at_most: float, memory_at_most: float | None) -> None:
+def _print_gate(found: Sequence[CellVerdict], at_most: float, memory_at_most: float | None) -> None:
     several = memory_at_most is not None or any(each.cell.device == "cuda" for each in found)
     memory = f" and {memory_at_most:g} of its memory" if memory_at_most is not None else ""
     rows = []

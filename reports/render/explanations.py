@@ -45,10 +45,6 @@ class Explanation:
         return list(dict.fromkeys(cause.subject for cause in (self.lead, *self.others)))
 
     @property
-    def is_reference(self) -> bool:
-        return not (self.lead.kernel or self.lead.is_operator)
-
-    @property
     def under_it(self) -> list[str]:
         """What is to say of the kernels whose agreement moved with it."""
         return list(dict.fromkeys(cause.statement for cause in self.under))
@@ -165,7 +161,7 @@ def rows_shown(figure: Figure) -> tuple[list[Row], str]:
 
 def _fold(found: list[Explanation]) -> list[Explanation]:
     """A kernel whose agreement moved because a reference did goes with the reference's explanation, if there is one."""
-    own = [each for each in found if each.is_reference]
+    own = [each for each in found if each.lead.is_reference]
     kept = []
     for each in found:
         lead = each.lead

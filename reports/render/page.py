@@ -22,7 +22,7 @@ from reports.render import pictures
 from reports.render.answers import MOST, Answer, Answers
 from reports.render.method import method_values
 from reports.render.report import Measured, Report
-from reports.render.tables import facts, memory_facts, modes, tables, times
+from reports.render.tables import correctness_facts, latency_facts, memory_facts, modes, tables
 from reports.render.templating import html_templates, inlined, pack, render_html
 from reports.render.verdict_text import OPEN_TIME, GridCell
 from reports.text import percent
@@ -121,13 +121,13 @@ def other_conditions(report: Report) -> list[str]:
 def render_page(report: Report) -> str:
     macros = html_templates().get_template("rows.html.j2").make_module(
         {
-            "facts": facts, "times": times, "modes": modes, "memory_facts": memory_facts,
-            "shapes": report.shapes, "names": report.evidence.names,
+            "correctness_facts": correctness_facts, "latency_facts": latency_facts, "memory_facts": memory_facts,
+            "modes": modes, "shapes": report.shapes, "names": report.evidence.names,
         }
     )
     content, index = tables(report, macros)
     drifts, drawn = drift(report), pictured(report)
-    of_kernels = [each for each in report.explanations if not each.is_reference]
+    of_kernels = [each for each in report.explanations if not each.lead.is_reference]
     return render_html(
         "index.html.j2",
         report=report,
@@ -145,7 +145,7 @@ def render_page(report: Report) -> str:
         cards=[each for each in of_kernels if each.lead.cause != NOTHING_MOVED],
         open_time=OPEN_TIME,
         well=[each for each in of_kernels if each.lead.cause == NOTHING_MOVED],
-        reference_cards=[each for each in report.explanations if each.is_reference],
+        reference_cards=[each for each in report.explanations if each.lead.is_reference],
         devices=len({row.device for row in report.rows}),
         drift=drifts,
         drift_references=list(dict.fromkeys(name for line in drifts for name in line["cells"])),

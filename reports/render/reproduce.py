@@ -66,7 +66,7 @@ def script_settings(evidence: Evidence, explanation: Explanation) -> tuple[str, 
         "recipes": [name for name in RECIPES if name in workload.trials] or ["independent"],
         "trials": TRIALS,
     }
-    if explanation.is_reference:
+    if explanation.lead.is_reference:
         if lead.cause not in OF_REFERENCES:
             return None
         timed = lead.about == LATENCY

@@ -140,7 +140,7 @@ def _column(values: Iterable[Any]) -> Any:
     return {"words": list(words), "at": [words[value] for value in found]}
 
 
-def facts(judged: Correctness) -> list[tuple[str, str, str]]:
+def correctness_facts(judged: Correctness) -> list[tuple[str, str, str]]:
     """Label, baseline, here: what both validation records say of one target."""
     sides = (judged.baseline, judged.this)
     rules = {name: rate.rule for side in sides for name, rate in side.agreement.items()}
@@ -233,7 +233,7 @@ ON_GPU: dict[str, Fact] = {
 RECORDS: dict[str, Fact] = {"Records": lambda side: side.record or ABSENT}
 
 
-def times(row: Comparison) -> list[tuple[str, str, str]]:
+def latency_facts(row: Comparison) -> list[tuple[str, str, str]]:
     """Label, baseline, here: cold, then hot, then what belongs to both."""
     shown = [
         (f"{mode.capitalize()}: {label}" if row.hot else label, fact, timed)

@@ -17,8 +17,8 @@ from harness.tools import cache_folder
 from harness.workflow.components import exchange_components
 from harness.workflow.matrix import measure
 from reports.attribute import Cause, causes, explained
-from tests.environments.local_wheels import write_wheel
 from tests.projects import HEAD, make_project
+from tests.wheels import write_wheel
 
 pytestmark = [
     pytest.mark.environments, pytest.mark.alone, pytest.mark.slow, pytest.mark.timeout(3600),
@@ -54,8 +54,8 @@ KERNELS = {
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     folder = tmp_path_factory.mktemp("components")
     for version, source in (("1.0", DEMO.format("2.0", 0)), ("2.0", DEMO.format("2.01", 0.02))):
-        write_wheel(folder / "wheels", "matrixdemo", version, source)
-        write_wheel(folder / "wheels", "matrixother", version, f"VERSION = {version}\n")
+        write_wheel(folder / "wheels", "matrixdemo", version, {"matrixdemo.py": source})
+        write_wheel(folder / "wheels", "matrixother", version, {"matrixother.py": f"VERSION = {version}\n"})
     line = "  - {{name: {0}, problem: p.py, model_new: {0}.py, devices: [cpu], trials: 2}}\n"
     environments = "\n".join(OWN.format(*each) for each in (("2.1.0", "1.0"), ("2.5.0", "2.0")))
     text = HEAD.format(baseline="2.1.0", environments=environments).replace("unches: 2", "unches: 3")

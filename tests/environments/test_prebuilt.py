@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.environments.verbs import Environment
+from tests.wheels import write_wheel
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(600)]
 
@@ -146,12 +146,8 @@ def test_a_system_that_is_older_than_the_file_is_named(environments: list[Enviro
 
 
 def test_a_wheel_runs_in_both_from_its_entry_point(environments: list[Environment], tmp_path: Path) -> None:
-    file = tmp_path / "mine-1.0-py3-none-any.whl"
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("mine/__init__.py", "")
-        archive.writestr("mine/ops.py", OPS)
-        archive.writestr("mine/lost.py", "import not_there\n")
-        archive.writestr("../outside.py", "")
+    files = {"mine/__init__.py": "", "mine/ops.py": OPS, "mine/lost.py": "import not_there\n", "../outside.py": ""}
+    file = write_wheel(tmp_path, "mine", "1.0", files)
     for environment in environments:
         taken = take(environment, file, "mine.ops:attention")
         assert taken["status"] == "ok", taken["message"]

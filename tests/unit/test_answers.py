@@ -280,7 +280,7 @@ def test_references_are_folded_below_kernels_each_with_a_line(tmp_path: Path) ->
     report = report_of(tmp_path, spec((NEXT, "kernel", WRONG), (NEXT, "math", Case(slowdown=1.5)), **TIMED))
     assert [each.subjects for each in report.answers.references] == [("math",)]
     assert report.answers.of_references == "PyTorch itself, 2 references: 1 slower, 1 fine"
-    assert [each.is_reference for each in report.explanations] == [False, True]
+    assert [each.lead.is_reference for each in report.explanations] == [False, True]
     page = render_page(report)
     before, fold, after = page.partition('<details class="fold" id="references">')
     assert "broke in 2.5.0" in before and "PyTorch&#39;s own math" not in before

@@ -14,10 +14,12 @@ from reports.load.evidence import load_evidence
 from reports.render.page import render_page
 from reports.render.report import Report
 from reports.render.summaries import render_summary_text
+from tests.unit import timed
 from tests.unit.attributed import FELL, Known, Make, by, causes_of, check, spec, words, written_in_python
-from tests.unit.experiments import KERNEL, clean, exchanged
+from tests.unit.experiments import KERNEL, clean, exchanged, profiles
 from tests.unit.spec import BASE, NEXT, Case
 from tests.unit.synthetic import write_run
+from tests.unit.timed import SOFTMAX
 
 PACKAGES: dict[str, Any] = {"packages": {BASE: {"demo": "1.0", "other": "1.0"}, NEXT: {"demo": "2.0", "other": "2.0"}}}
 MOVED, PYTORCH = causes.COMPONENT_MOVED, causes.REFERENCE_MOVED
@@ -120,3 +122,18 @@ def test_a_time_that_follows_a_package(times_us: tuple[float, ...], cause: str, 
         assert lead.grade == DECISIVE and "demo changed" in lead.statement and "pin demo==1.0" in lead.fix
     else:
         assert lead.grade != DECISIVE, words(lead)
+
+
+def another_numpy(run: Run) -> None:
+    stack = next(each for each in run.environments() if each.id == NEXT)
+    assert stack.observed is not None
+    observed = stack.observed.model_copy(update={"numpy": "2.0.0"})
+    save_record(run.environment_path(NEXT), stack.model_copy(update={"observed": observed}))
+
+
+def test_numpy_is_one_rival_of_a_time_and_not_two(tmp_path: Path) -> None:
+    profiled = by(profiles, target="kernel", base=SOFTMAX, this=SOFTMAX | {"aten::bmm": (2.0, 720.0)})
+    found = causes_of(tmp_path, timed.spec(*timed.slower("kernel"), references=()), python, another_numpy, profiled)
+    (lead,) = [each for each in found if each.kernel == KERNEL and each.about == causes.LATENCY]
+    naming = [part.cause for part in lead.parts if "numpy" in words(part)]
+    assert naming == [MOVED], [words(part) for part in lead.parts]

@@ -126,6 +126,14 @@ def test_a_change_on_small_problems_and_large(large: float, spread: float, cause
     assert {found.cause for found in timed(tmp_path, made)} == {cause}
 
 
+def test_a_time_that_nothing_recorded_explains(tmp_path: Path) -> None:
+    cause = only(tmp_path, spec(*slower("kernel")))
+    assert (cause.cause, cause.grade) == (causes.UNDECIDED, causes.UNDECIDED)
+    assert "The records do not show why" in cause.statement and "its machine code is the same" in cause.statement
+    assert "the kernel's code" in {each.rival for each in cause.ruled_out}
+    assert cause.next_command.startswith("nox -s explain")
+
+
 CHOSEN = {"aten::scaled_dot_product_attention": (1.0, 2.0)}
 
 

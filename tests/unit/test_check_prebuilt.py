@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from harness.config.environments import Environment
 from harness.config.kernels import Kernel
 from harness.preflight.findings import Findings
 from harness.preflight.prebuilt import check_prebuilt
+from tests.wheels import write_wheel
 
 INTERFACE = """extern "C" int attention_forward() { return 0; }
 extern "C" const char* attention_error_string(int) { return ""; }"""
@@ -28,10 +28,7 @@ def library(folder: Path, name: str, source: str) -> Kernel:
 
 
 def wheel(folder: Path, files: dict[str, str], entry: str = "mine.ops:attention", tag: str = "py3-none-any") -> Kernel:
-    with zipfile.ZipFile(folder / f"mine-1.0-{tag}.whl", "w") as archive:
-        for name, text in files.items():
-            archive.writestr(name, text)
-    return Kernel(name="mine", wheel=f"mine-1.0-{tag}.whl", entry=entry)
+    return Kernel(name="mine", wheel=write_wheel(folder, "mine", "1.0", files, tag).name, entry=entry)
 
 
 def found(folder: Path, kernel: Kernel, *more: Environment) -> Findings:

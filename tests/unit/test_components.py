@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,8 +20,10 @@ from harness.errors import InputError
 from harness.experiments.components import Component, differing, exchanges
 from harness.isolate import remove
 from harness.isolate.choose import Choice
+from harness.run.prepare import Options
 from harness.schema.environment_records import Wheel
 from harness.schema.run_records import Cell, Selection
+from harness.workflow import components
 from harness.workflow.components import Exchange, Question
 
 OLD = Environment(torch="2.1.0", cuda="12.1", python="3.11", packages=["demo==1.0"])
@@ -158,3 +162,32 @@ def test_pin_files_differ_in_the_package_alone_and_are_removed(root: Path, tmp_p
         made = {path.read_text() for path in set(path.parent.iterdir()) - before}
     assert made == {text.format("2.0", "2.1.0"), text.format("1.0", "2.5.0")}
     assert set(path.parent.iterdir()) == before
+
+
+def test_what_is_interrupted_has_told_of_its_environments(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C while they are made: those of the matrix stay, and of the others their keys are known."""
+    matrix, _ = load_matrix(root / "matrix.yaml")
+    matrix = matrix.model_copy(update={"environments": [OLD, NEW]})
+    asked = question(Component(package="demo", versions=("1.0", "2.0")))
+    asked = replace(asked, specs={spec.id(PYPI): spec for spec in (OLD, NEW)})
+    own = [each.spec for each in exchanges(asked.specs, asked.components)]
+    told: list[tuple[str, str]] = []
+    options = Options(matrix_path=tmp_path / "matrix.yaml", command=())
+    made = replace(exchange(asked, matrix, tmp_path), options=options, add=lambda *each: told.append(each))
+    environments = [PlannedEnvironment(spec=spec, index=PYPI) for spec in (OLD, NEW, *own)]
+    planned = SimpleNamespace(plan=SimpleNamespace(environments=environments), matrix=matrix, choice=None)
+    executor = SimpleNamespace(key=lambda environment, pins: f"{environment.id} {pins.name}")
+    monkeypatch.setattr(components, "make_plan", lambda *_, **__: planned)
+    monkeypatch.setattr(components, "make_executor", lambda *_: executor)
+    monkeypatch.setattr(components, "ensure_pins", lambda _, each, __: (Path(f"{each.id}.txt"), False))
+    monkeypatch.setattr(Exchange, "_pinned", lambda *_: nullcontext())
+
+    def interrupted(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        made.record(interrupted)
+    ids = [spec.id(PYPI) for spec in own]
+    assert told == [(id, f"{id} {id}.txt") for id in ids]

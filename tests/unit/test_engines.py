@@ -125,7 +125,7 @@ def test_memory_is_expected_by_the_largest_workload_and_the_outputs_of_all_envir
     small = of(matrix, kernel, "cpu", ())
     assert small == of(both, kernel, "cpu", ["w"])
     assert of(both, kernel, "cpu", ["wide-fp32"]) == of(both, kernel, "cpu", ())
-    assert of(more, kernel, "cpu", ()) - of(both, kernel, "cpu", ()) == 2 * memory.OUTPUTS_MIB
+    assert of(more, kernel, "cpu", ()) - of(both, kernel, "cpu", ()) == 2 * (memory.ARRAY_BYTES >> 20)
     tensor = 64 * 8192 * 64 * 4 >> 20
     assert of(both, kernel, "cuda", ()) >= memory.BESIDE_MIB["cuda"] + 4 * tensor
 

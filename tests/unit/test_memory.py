@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness import errors
 from reports import model
-from reports.attribute.causes import BUILD_MOVED, MEMORY_USE, NOTHING_MOVED, STRONG, UNDECIDED
+from reports.attribute.causes import BUILD_MOVED, MEMORY_USE, NOTHING_MOVED, STRONG, SUGGESTIVE, UNDECIDED
 from reports.compare.exit_codes import exit_codes, memory_unseen_text
 from reports.render.page import render_page
 from reports.render.report import Report
@@ -16,7 +17,7 @@ from reports.render.summaries import render_summary, render_summary_text, render
 from reports.text import TIMES, bytes_text
 from tests.unit.attributed import TIMED
 from tests.unit.reporting import kernel_row, report_of
-from tests.unit.spec import BASE, NEXT, SEED_ONLY, Spec
+from tests.unit.spec import BASE, NEXT, SEED_ONLY, Case, Spec
 
 MIB = 1 << 20
 FAIL_ON = frozenset({"memory"})
@@ -82,6 +83,38 @@ def test_another_build_is_named_and_the_version_is_not_blamed(tmp_path: Path) ->
     [cause] = [each.lead for each in report.explanations if each.lead.about == "memory"]
     assert BUILD_MOVED in cause.causes
     assert "since 2.5.0" not in report.answers.kernels[0].what
+
+
+@pytest.mark.parametrize(
+    ("changes", "grade", "names"),
+    [
+        ({}, STRONG, [MEMORY_USE]),
+        ({"flags": {NEXT: ("-DBUFFERS=2",)}}, STRONG, [MEMORY_USE, BUILD_MOVED]),
+        ({"variables": {NEXT: {"MKL_CBWR": "AVX2"}}}, SUGGESTIVE, [MEMORY_USE]),
+        ({"references": ()}, SUGGESTIVE, [MEMORY_USE]),  # no other target that stood still
+    ],
+)
+def test_how_surely_other_code_is_why(changes: Any, grade: str, names: list[str], tmp_path: Path) -> None:
+    report = used(tmp_path, 8 * MIB, 16 * MIB, machine_code={NEXT: "other"}, **changes)
+    [cause] = [each.lead for each in report.explanations if each.lead.about == "memory"]
+    assert (cause.grade, list(cause.causes)) == (grade, names), cause.statement
+
+
+@pytest.mark.parametrize(
+    ("operators", "grade", "said"),
+    [
+        (("aten::one", "aten::two"), STRONG, "runs another operator under that name"),
+        (("aten::one", "aten::one"), STRONG, "by the same operator: its implementation changed"),
+    ],
+)
+def test_a_references_memory_is_its_operators(
+    operators: tuple[str, str], grade: str, said: str, tmp_path: Path
+) -> None:
+    cases = {(name, "math", "*"): Case(operators=(ran,)) for name, ran in zip((BASE, NEXT), operators, strict=True)}
+    peaks = {(NEXT, "math"): (16 * MIB, 0)}
+    report = report_of(tmp_path, Spec(**SEED_ONLY, **TIMED, peak_bytes=4 * MIB, peaks_bytes=peaks, cases=cases))
+    [cause] = [each.lead for each in report.explanations if each.lead.about == "memory"]
+    assert (cause.reference, cause.grade) == ("math", grade) and said in cause.statement
 
 
 @pytest.mark.parametrize(

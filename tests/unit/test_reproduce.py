@@ -49,7 +49,7 @@ def imported(text: str) -> set[str]:
 
 def test_a_moved_reference_is_shown_by_plain_pytorch(tmp_path: Path) -> None:
     report = report_of(tmp_path, MOVED)
-    told = next(each for each in report.explanations if each.is_reference)
+    told = next(each for each in report.explanations if each.lead.is_reference)
     text = render_script(report.evidence, told)
     settings = settings_of(text)
     assert settings["references"] == ["math"] and settings["shape"] == [1, 8, 512, 64]
@@ -79,7 +79,7 @@ def test_a_kernel_whose_sources_are_not_recorded_has_no_script(tmp_path: Path) -
 @pytest.mark.parametrize("hostile", ['"""\nimport os', "\\", "\\N{BULLET} \\x", "'''\r\n\x00", "\u2028\ud7ff"])
 def test_text_of_records_cannot_leave_the_docstring(hostile: str, tmp_path: Path) -> None:
     report = report_of(tmp_path, MOVED)
-    told = next(each for each in report.explanations if each.is_reference)
+    told = next(each for each in report.explanations if each.lead.is_reference)
     lead = replace(told.lead, statement=hostile, evidence=(Seen(text=hostile * 3),))
     text = render_script(report.evidence, replace(told, lead=lead))
     assert imported(text) == imported(render_script(report.evidence, told))

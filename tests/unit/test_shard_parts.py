@@ -14,7 +14,7 @@ from harness.cli import collect as verb
 from harness.cli.on import sbatch_options
 from harness.cluster.shards import Shard, digest_of, seal
 from harness.cluster.times import Spent, cut, spent_before, spent_on
-from harness.config.matrix import load_matrix
+from harness.config.matrix import load_matrix, without_slurm
 from harness.errors import InfrastructureError, InputError, RecordError
 from harness.run.folders import all_runs
 from harness.schema.run_records import Selection
@@ -141,6 +141,7 @@ def test_where_it_is_queued_changes_no_shard(root: Path) -> None:
     matrix, text = load_matrix(root / "matrix.yaml")
     (root / "matrix.yaml").write_text(text + "slurm:\n  partition: gpu\n  time: 1:30:00\n")
     named, longer = load_matrix(root / "matrix.yaml")
+    longer = without_slurm(longer, named)
     assert named.slurm == {"partition": "gpu", "time": "1:30:00"}
     assert digest_of(named, longer, root, []) == digest_of(matrix, text, root, [])
     [shard] = planned(root, "two")

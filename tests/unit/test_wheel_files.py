@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import http.server
 import threading
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from harness.config.wheel_files import supported_tags
 from harness.errors import InputError
 from harness.isolate.venv import VenvExecutor
 from harness.search.bisect.releases import releases_between
+from tests.wheels import write_wheel
 
 NIGHTLY = {"torch": "2.9.0.dev20250801", "cuda": "12.6", "python": "3.11"}
 FILE = "torch-2.9.0a0+git1234567-cp311-cp311-linux_x86_64.whl"
@@ -34,18 +34,8 @@ FILE = "torch-2.9.0a0+git1234567-cp311-cp311-linux_x86_64.whl"
 
 def stand_in(folder: Path, version: str, python: str = "cp311", platform: str = "linux_x86_64", git: str = "") -> Path:
     """A wheel of torch that holds nothing but its names."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path, info = folder / f"torch-{version}-{python}-{python}-{platform}.whl", f"torch-{version}.dist-info"
-    texts = {
-        "torch/__init__.py": "", "torch/version.py": f"git_version = {git!r}\n",
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n",
-        f"{info}/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {python}-{python}-{platform}\n",
-        f"{info}/RECORD": "".join(f"{name},,\n" for name in ("torch/__init__.py", "torch/version.py")),
-    }  # fmt: skip
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, text in texts.items():
-            archive.writestr(name, text)
-    return path
+    files = {"torch/__init__.py": "", "torch/version.py": f"git_version = {git!r}\n"}
+    return write_wheel(folder, "torch", version, files, f"{python}-{python}-{platform}")
 
 
 class Silent(http.server.SimpleHTTPRequestHandler):
@@ -111,6 +101,7 @@ def test_the_name_of_a_wheel_says_what_it_is() -> None:
         ({"wheel": FILE, "torch": "2.8.0"}, "torch: '2.8.0' is asked for"),
         ({"wheel": "numpy-1.26.4-cp311-cp311-linux_x86_64.whl"}, "a wheel of numpy, and not of torch"),
         ({"wheel": "nightly.whl"}, "not named as a wheel is"),
+        ({"wheel": f"../{FILE}"}, "must be a path inside the folder of matrix.yaml"),
         ({"wheel": FILE, "torch": "host"}, "torch: 'host' is asked for"),
         ({"torch": "2.9.0.dev", "cuda": "12.6", "python": "3.11"}, "should match pattern"),
     ],
@@ -210,7 +201,7 @@ def test_a_bisection_by_date_asks_the_days_that_have_a_wheel(index: str) -> None
     }  # fmt: skip
     with pytest.raises(InputError, match="not a nightly") as caught:
         releases_between(files, "2.9.0.dev20250601", "2.9.0.dev20250801", spec, index, supported_tags("3.11"))
-    assert "it keeps 5 of them, from 2.9.0.dev20250701 to 2.9.0.dev20250801" in caught.value.remedy
+    assert "it keeps nightlies from 2.9.0.dev20250701 to 2.9.0.dev20250801" in caught.value.remedy
 
 
 def test_versions_of_two_indexes_are_not_bisected() -> None:

@@ -16,10 +16,11 @@ PACKAGES = "lib/python3*/site-packages"
 
 
 class Component(NamedTuple):
-    """What attention never runs, and other operators do. `files`: patterns that are left out, to what they are.
-    `libraries` are loaded with PyTorch, so they stay, without GPU code. `operators` finds their callers by name, and
-    `sources` by what a Python file says."""
+    """What attention never runs, and other operators do. `what`: in words. `files`: patterns that are left out, to what
+    they are. `libraries` are loaded with PyTorch, so they stay, without GPU code. `operators` finds their callers by
+    name, and `sources` by what a Python file says."""
 
+    what: str
     files: Mapping[str, str] = {}
     libraries: tuple[str, ...] = ()
     operators: str = r"(?!)"
@@ -29,21 +30,25 @@ class Component(NamedTuple):
 COMPONENTS = {
     # cuDNN 8's names. cuDNN 9 has others, and stays: PyTorch has an attention of it.
     "cudnn": Component(
+        "cuDNN 8's convolutions, recurrent layers and batch norm",
         files={f"{PACKAGES}/nvidia/cudnn/lib/libcudnn_*_train.so*": "cuDNN 8's training"},
         libraries=("libcudnn_adv_infer", "libcudnn_cnn_infer", "libcudnn_ops_infer"),
         operators=r"aten::(conv|_?convolution|.*batch_norm|instance_norm|(lstm|gru|rnn_tanh|rnn_relu)(_cell)?$|_?ctc_loss"
         r"|grid_sampler|affine_grid|cudnn_)",
     ),
-    "fft": Component(libraries=("libcufft",), operators=r"aten::(_?fft_|i?stft)"),
+    "fft": Component("Fourier transforms", libraries=("libcufft",), operators=r"aten::(_?fft_|i?stft)"),
     "linalg": Component(
+        "linear algebra: cuSOLVER, and sparse, which it calls",
         libraries=("libcusolver", "libtorch_cuda_linalg"),
         operators=r"aten::(_?linalg_(?!vector_norm|cross|vecdot)|cholesky|lu_|svd|qr|geqrf|orgqr|ormqr|s?logdet|det$"
         r"|inverse|pinverse|triangular_solve|lstsq|matrix_exp)",
     ),
-    "sparse": Component(libraries=("libcusparse",), operators=r"aten::.*sparse"),  # libcusparseLt too
-    "random": Component(libraries=("libcurand",)),  # PyTorch's own generators do not call it
-    "nccl": Component(libraries=("libnccl",), operators=r"c10d::"),
+    # libcusparseLt too
+    "sparse": Component("sparse matrices", libraries=("libcusparse",), operators=r"aten::.*sparse"),
+    "random": Component("cuRAND; PyTorch's own generators do not need it", libraries=("libcurand",)),
+    "nccl": Component("calls between GPUs", libraries=("libnccl",), operators=r"c10d::"),
     "triton": Component(
+        "Triton, and torch.compile on a GPU",
         files={f"{PACKAGES}/triton/*": "torch.compile's GPU compiler; its metadata stays: the pins are still found"},
         sources=r"(?m)^\s*(import|from)\s+triton\b|torch\.compile\b",
     ),

@@ -7,7 +7,7 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from harness.config.environments import CANDIDATE, NIGHTLY, channel
+from harness.config.environments import NOUNS, channel
 from harness.run.folders import now_utc
 from harness.schema.bisection_records import (
     BisectionRecord,
@@ -162,7 +162,7 @@ def conclude(question: Question, records: Sequence[VersionRecord], labels: plan.
 
 def print_question(question: Question) -> None:
     usable = [release for release in question.releases if not release.skipped]
-    noun = {NIGHTLY: "nightlies", CANDIDATE: "candidates"}.get(channel(question.good), "releases")
+    noun = NOUNS[channel(question.good)]
     print(
         f"{question.what} of {question.target} from {question.good} to {question.bad}, on "
         f"{', '.join(question.workloads)} ({', '.join(question.devices)}): {len(usable)} {noun}; where one step "

@@ -10,7 +10,7 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
 from harness.config.environments import CANDIDATE, NIGHTLY, PYPI, Environment, channel
-from harness.config.listing import Listed, versions_of
+from harness.config.listing import Listed, kept_there
 from harness.errors import InputError
 from harness.schema.bisection_records import Release
 
@@ -71,22 +71,14 @@ def releases_between(
         found.setdefault(public, []).append(problem)
     for option, end in (("--good", first), ("--bad", last)):
         if end not in found:
-            there = _there(files, end) if own else f"pypi.org/project/{package}/#history lists the releases"
-            raise InputError(f"{option} {end}: not {NAMES[channel(str(end))]} on {index}", there)
+            listed = f"pypi.org/project/{package}/#history lists the releases"
+            remedy = kept_there(files, str(end)) if own else ""
+            raise InputError(f"{option} {end}: not {NAMES[channel(str(end))]} on {index}", remedy or listed)
     return [
         # The reason of the file that comes nearest: for the right CUDA, and another Python.
         Release(version=str(version), skipped="" if "" in problems else max(problems, key=lambda p: "Python" in p))
         for version, problems in sorted(found.items())
     ]
-
-
-def _there(files: Sequence[Listed], end: Version) -> str:
-    """What to give instead: of nightlies and candidates those that the index keeps."""
-    kind = channel(str(end))
-    same = [version for version in versions_of(files) if channel(str(version)) == kind]
-    if kind and same:
-        return f"it keeps {len(same)} of them, from {same[0]} to {same[-1]}: choose among these"
-    return "pypi.org/project/torch/#history lists the releases"
 
 
 def _admits(requires_python: str, python: str) -> bool:

@@ -12,6 +12,7 @@ from reports.attribute.facts.cells import CellFacts
 from reports.attribute.facts.messages import in_first_trial, lacks_code, raised, raises, refused
 from reports.attribute.wording import make
 from reports.compare.factors import DIFFERS
+from reports.compare.rows import REFERENCE
 from reports.model import Seen
 
 
@@ -142,7 +143,7 @@ REFUSED = {
 
 def unsupported(case: CaseFacts) -> Cause | None:
     """Refused by one version, or, of a kernel, by all. What no version's reference supports moved nothing."""
-    is_reference = not (case.is_kernel or case.is_operator)
+    is_reference = case.rows[0].kind == REFERENCE
     cells = [
         cell
         for cell in case.cells

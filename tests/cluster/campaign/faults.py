@@ -59,13 +59,15 @@ class Fault:
 
 @dataclass
 class Done:
-    """What was done, when, and to which shard; `met`: whether there was something to do it to."""
+    """What was done, when, and to which shard; `met`: whether there was something to do it to; `clock_s`: by how much a
+    clock was off."""
 
     what: str = ""
     when: str = ""
     shard: str = ""
     met: bool = True
     job: str = ""
+    clock_s: int = 0
 
 
 def draw_fault(seed: int, number: int, kinds: Mapping[str, int] = WEIGHTS) -> Fault:
@@ -122,7 +124,8 @@ def _to_a_job(fault: Fault, at: Round, done: Done) -> None:
         away_s = AWAY[at.subject.mode] * fault.away_s
         done.what += f", by {hours:+} h for {away_s:.0f} s"
         clock = nodes.clock(node)
-        clock.write_text(str(int(3600 * hours)))
+        done.clock_s = int(3600 * hours)
+        clock.write_text(str(done.clock_s))
         at.later(away_s, lambda: clock.unlink(missing_ok=True))
     elif fault.kind == "job cancelled":
         nodes.slurm("scancel", job, check=False)
@@ -223,8 +226,8 @@ def _truncate_one(fault: Fault, at: Round, done: Done) -> bool:
 
 def _deliver_again(fault: Fault, at: Round, done: Done) -> bool:
     """A launch's record comes once more: to its own place, or under another name, as a tool that mends conflicts gives
-    it, or as if it were a launch that is not made yet. `altered`: with another time, and its digest of before; under
-    another name with one that is right."""
+    it, or as if it were a launch that is not made yet. `altered`: as one that crashed, which the page would show; with
+    its digest of before, or under another name with one that is right."""
     places = [(shard.name, path.parent) for shard in at.subject.shards for path in shard.project.glob(RUN)]
     fault.draw.shuffle(places)
     for name, folder in places:
@@ -238,7 +241,7 @@ def _deliver_again(fault: Fault, at: Round, done: Done) -> bool:
         value = json.loads(path.read_bytes())
         done.what = f"{path.relative_to(at.subject.root / 'reports')} again, as {place.name}"
         if fault.kind == ALTERED:
-            value["body"]["duration_s"] += 1.0
+            value["body"] |= {"status": protocol.CRASHED, "message": "altered"}
             if place != path and fault.draw.random() < 0.5:
                 value["digest"] = protocol.digest(value["body"])
                 done.what += ", with a right digest"
