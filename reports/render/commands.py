@@ -8,10 +8,10 @@ from __future__ import annotations
 import gc
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import ValidationError
 from rich.console import Console
@@ -50,7 +50,6 @@ CALIBRATION = "calibration.json"
 CODE_QUALITY = "codequality.json"
 COMPARED = "compared"
 WIDTH = 320  # a row is a line, also in a log
-AnyAnswered = TypeVar("AnyAnswered", BisectionRecord, SweepRecord)
 
 
 def render_run(
@@ -189,18 +188,23 @@ def render_side_by_side(runs: Sequence[Path], out: Path) -> int:
     return errors.DONE
 
 
-def render_bisection(folder: Path) -> int:
-    """A bisection's page and summary, into its folder."""
-    record = load_answered(folder / "bisection.json", BisectionRecord)
-    files = {"summary.md": bisection.render_summary_text(record), "index.html": bisection.render_page(record)}
-    return _write_answer(folder, record, files)
-
-
-def render_sweep(folder: Path) -> int:
-    """A sweep's leaderboard, as CSV and as a page, into its folder."""
-    record = load_answered(folder / "sweep.json", SweepRecord)
-    files = {sweep.TABLE: sweep.render_leaderboard(record), "index.html": sweep.render_page(record)}
-    return _write_answer(folder, record, files)
+def render_search(folder: Path) -> int:
+    """The page of a bisection or a sweep with its summary or leaderboard, into its folder. RecordError where the record
+    cannot be trusted, InputError where there is none."""
+    record: BisectionRecord | SweepRecord
+    if (folder / "bisection.json").is_file():
+        record = load_record(folder / "bisection.json", BisectionRecord)
+        files = {"summary.md": bisection.render_summary_text(record), "index.html": bisection.render_page(record)}
+    elif (folder / "sweep.json").is_file():
+        record = load_record(folder / "sweep.json", SweepRecord)
+        files = {sweep.TABLE: sweep.render_leaderboard(record), "index.html": sweep.render_page(record)}
+    else:
+        raise InputError(f"{folder}: not finished", "start the same command again: it goes on from what is recorded")
+    for name, text in files.items():
+        _write(folder / name, text, "make it writable")
+    print(printable(record.answer))
+    print(folder / "index.html")
+    return errors.DONE
 
 
 def write_report(report: Report, folder: Path) -> Path:
@@ -223,14 +227,6 @@ def write_report(report: Report, folder: Path) -> Path:
     return folder / "index.html"
 
 
-def _write_answer(folder: Path, record: BisectionRecord | SweepRecord, files: Mapping[str, str]) -> int:
-    for name, text in files.items():
-        _write(folder / name, text, "make it writable")
-    print(printable(record.answer))
-    print(folder / "index.html")
-    return errors.DONE
-
-
 def _write(path: Path, text: str, remedy: str) -> None:
     try:
         # A lone surrogate in a record has no bytes in UTF-8.
@@ -249,16 +245,6 @@ def load_calibration(path: Path) -> Calibration:
         first = error.errors()[0]
         where = [".".join(map(str, first["loc"]))] if first["loc"] else []
         raise InputError(": ".join([f"{path}: not a calibration", *where, first["msg"]]), remedy) from None
-
-
-def load_answered(path: Path, record: type[AnyAnswered]) -> AnyAnswered:
-    """RecordError where the record cannot be trusted, InputError where there is none."""
-    if path.is_file():
-        return load_record(path, record)
-    folder = path.parent
-    if (folder / "question.json").is_file():
-        raise InputError(f"{folder}: not finished", "start the same command again: it resumes from its records")
-    raise InputError(f"{folder}: has no {path.name}", f"name a folder of reports/{path.stem}s/")
 
 
 def _print_gate(found: Sequence[CellVerdict], at_most: float, memory_at_most: float | None) -> None:
