@@ -27,12 +27,11 @@ from harness.schema.storage import load_record
 from harness.schema.sweep_records import SweepRecord
 from harness.source_marks import for_github, for_gitlab, in_actions, in_gitlab
 from harness.worker import protocol
-from reports import model
 from reports.compare import gate
 from reports.compare.calibration import Calibration, calibration_lines
 from reports.compare.control import LAUNCHES, calibrate
 from reports.compare.exit_codes import DETECT, exit_codes, memory_unseen_text, unseen_text
-from reports.compare.gate import AT_MOST, CODES, CONFIDENCE, CellVerdict
+from reports.compare.gate import CODES, CONFIDENCE, CellVerdict
 from reports.compare.outcomes import unbuilt
 from reports.compare.two_runs import combine, load_two
 from reports.history.index import update
@@ -145,22 +144,9 @@ def judge_controls(run_folder: Path, *, launches: int = LAUNCHES, write: Path | 
     return errors.DONE
 
 
-def judge_gate(
-    run_folder: Path = LATEST,
-    *,
-    kernels: Sequence[str] = (),
-    workloads: Sequence[str] = (),
-    reference: str | None = None,
-    at_most: float = AT_MOST,
-    modes: Sequence[str] = (model.COLD, model.HOT),
-    memory_at_most: float | None = None,
-) -> int:
-    """Whether kernels are fast enough, and correct everywhere. `reference`: by default what PyTorch picks."""
-    evidence = load_evidence(run_folder)
-    found = gate.gate(
-        evidence, kernels=kernels, workloads=workloads, reference=reference, at_most=at_most, modes=modes,
-        memory_at_most=memory_at_most,
-    )  # fmt: skip
+def judge_gate(run_folder: Path, *, at_most: float, memory_at_most: float | None, **chosen: Any) -> int:
+    """Whether kernels are fast enough, and correct everywhere. `chosen`: what else `gate.gate` takes."""
+    found = gate.gate(load_evidence(run_folder), at_most=at_most, memory_at_most=memory_at_most, **chosen)
     if not found:
         raise InputError(f"{run_folder}: no cell is left to judge", "select less narrowly")
     _print_gate(found, at_most, memory_at_most)
