@@ -34,11 +34,15 @@ def cache_folder() -> Path:
     return Path(chosen).absolute() if chosen else Path(platformdirs.user_cache_dir("kernel-matrix", appauthor=False))
 
 
-def cache_lock(cache: Path, name: str) -> filelock.FileLock:
-    """A lock between processes, for what the cache holds under this name."""
+def lock_file(cache: Path, name: str) -> Path:
     path = cache / "locks" / f"{name}.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
-    return filelock.FileLock(path)
+    return path
+
+
+def cache_lock(cache: Path, name: str) -> filelock.FileLock:
+    """A lock between processes, for what the cache holds under this name."""
+    return filelock.FileLock(lock_file(cache, name))
 
 
 def output_of(command: list[str], timeout_s: float = 30) -> str | None:

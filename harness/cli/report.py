@@ -73,10 +73,6 @@ def judging(options: argparse.Namespace) -> dict[str, Any]:
 
 def report_search(folder: Path) -> int:
     """Write the report of a bisection or a sweep. InputError where it is not finished."""
-    from reports.render.commands import render_bisection, render_sweep
+    from reports.render.commands import render_search
 
-    if (folder / "bisection.json").is_file():
-        return render_bisection(folder)
-    if (folder / "sweep.json").is_file():
-        return render_sweep(folder)
-    raise InputError(f"{folder}: not finished", "start the same command again: it goes on from what is recorded")
+    return render_search(folder)

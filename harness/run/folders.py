@@ -17,7 +17,7 @@ import filelock
 from harness.errors import InfrastructureError, RecordError
 from harness.progress import printable
 from harness.schema.storage import AnyRecord, Run, load_record
-from harness.tools import cache_folder
+from harness.tools import cache_folder, lock_file
 from harness.worker import protocol
 
 
@@ -78,7 +78,7 @@ def point_latest(root: Path, run: Run) -> None:
     """Make reports/latest point to the run, in one step."""
     link = root / "reports" / "latest"
     part = link.with_name(".latest.part")
-    lock = cache_folder() / "locks" / f"latest-{protocol.digest(str(root))[:16]}.lock"
+    lock = lock_file(cache_folder(), f"latest-{protocol.digest(str(root))[:16]}")
     with held(lock, "another process is moving reports/latest; waiting for it"):
         part.unlink(missing_ok=True)  # of one that was killed
         part.symlink_to(os.path.relpath(run.folder, link.parent))
@@ -140,7 +140,7 @@ def _acquire(lock: filelock.BaseFileLock, path: Path, waiting: str, holder: Path
 
 def measure_lock(cache: Path) -> Path:
     """What a run holds while it measures on this host's processors. Hosts may share a cache."""
-    return cache / "locks" / f"measure-{socket.gethostname()}.lock"
+    return lock_file(cache, f"measure-{socket.gethostname()}")
 
 
 def _sign(holder: Path) -> None:

@@ -14,9 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from harness.worker import protocol
 
-Status = Literal[
-    "ok", "wrong", "undecidable", "unsupported", "build_failed", "crashed", "timed_out", "killed", "broken", "not_run"
-]
+Status = protocol.Status
 Device = Literal["cpu", "cuda"]
 DEVICES: tuple[Device, ...] = ("cpu", "cuda")
 ENDED_BADLY = (protocol.CRASHED, protocol.TIMED_OUT, protocol.KILLED)  # and may have taken its device with it

@@ -22,7 +22,7 @@ from harness.run.folders import held
 from harness.run.prepare import Options
 from harness.schema.run_records import Selection
 from harness.schema.storage import AnyRecord, Run, load_record, save_record
-from harness.tools import cache_folder
+from harness.tools import cache_folder, lock_file
 from harness.workflow.matrix import run_matrix
 
 Step = TypeVar("Step")
@@ -65,10 +65,8 @@ class Search(ABC, Generic[Step, Answer]):
 @contextmanager
 def working_on(kind: str, folder: Path, key: str) -> Iterator[None]:
     """Hold a search's folder."""
-    locks = cache_folder() / "locks"
-    locks.mkdir(parents=True, exist_ok=True)
     waiting = f"another process is working on this very {kind}; waiting for it"
-    with held(locks / f"{kind}-{key[:16]}.lock", waiting):
+    with held(lock_file(cache_folder(), f"{kind}-{key[:16]}"), waiting):
         for part in folder.rglob(".*.part"):  # of one that was killed while it wrote
             part.unlink()
         yield

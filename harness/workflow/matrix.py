@@ -7,6 +7,7 @@ unchanged run ends at once.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from harness.config.plan import Plan
@@ -32,7 +33,7 @@ from harness.run.validate import validate_all
 from harness.schema.records import ValidationRecord
 from harness.schema.run_records import Cell, GpuFacts, RunRecord, Selection
 from harness.schema.storage import Run, load_record, save_record
-from harness.tools import cache_folder, commit_of
+from harness.tools import cache_folder, commit_of, lock_file
 from harness.worker import protocol
 from harness.workflow.components import exchange_components
 
@@ -88,7 +89,7 @@ def run_matrix(options: Options, selection: Selection) -> tuple[Run, list[int]]:
     prepared = make_plan(options, selection, write_pins=True)
     plan, root = prepared.plan, options.root
     gpu = gpu_in_use(prepared)
-    with held(_run_lock(root, plan), "another process is working on this very run; waiting for it"):
+    with _working_on(root, plan):
         run = (None if options.fresh else find_run(root, plan.digest)) or new_run(root, plan.digest)
         if any(environment.status == protocol.BROKEN for environment in run.environments()):
             # What broke may be mended; environments are compared within a block, so all are timed again.
@@ -125,10 +126,10 @@ def _up_to(plan: Plan) -> str:
     return f"up to {plan.most_launches} of each environment and row"
 
 
-def _run_lock(root: Path, plan: Plan) -> Path:
-    locks = cache_folder() / "locks"
-    locks.mkdir(parents=True, exist_ok=True)
-    return locks / f"run-{protocol.digest([str(root), plan.digest])[:16]}.lock"
+def _working_on(root: Path, plan: Plan) -> AbstractContextManager[None]:
+    """Hold the run of this plan."""
+    lock = lock_file(cache_folder(), f"run-{protocol.digest([str(root), plan.digest])[:16]}")
+    return held(lock, "another process is working on this very run; waiting for it")
 
 
 def _finish(
@@ -221,7 +222,7 @@ def run_explain(options: Options, selection: Selection, run: Run, focus: Focus) 
             "start the matrix again: what is unchanged is not measured twice, and it explains itself",
         )
     gpu = gpu_in_use(prepared)
-    with held(_run_lock(options.root, plan), "another process is working on this very run; waiting for it"):
+    with _working_on(options.root, plan):
         context = _context(options, prepared, run, gpu)
         try:
             with Display(len(plan.measured) + len(plan.builds)) as display:

@@ -21,7 +21,7 @@ from harness.errors import HarnessError, InfrastructureError
 from harness.run.folders import find_run, held, new_run, point_latest
 from harness.schema.run_records import Selection
 from harness.schema.storage import Run
-from harness.tools import cache_folder
+from harness.tools import cache_folder, lock_file
 from harness.worker import protocol
 
 ATTEMPTS = 3  # of a shard whose job ended without a finished run, and got no further
@@ -208,9 +208,8 @@ def gather(
         )
     ran = [str(run.folder) for shard in finished if (run := shard.run())]
     own = protocol.digest([digest, ran, [[each.shard.name, each.why] for each in lost]])
-    locks = cache_folder() / "locks"
-    locks.mkdir(parents=True, exist_ok=True)
-    with held(locks / f"run-{own[:16]}.lock", "another process collects these very shards; waiting for it"):
+    lock = lock_file(cache_folder(), f"run-{own[:16]}")
+    with held(lock, "another process collects these very shards; waiting for it"):
         known = find_run(root, own) or new_run(root, own)
         try:
             collect(finished, known, command, selection, own, lost)

@@ -188,8 +188,8 @@ def gate(
     modes: Sequence[str] = (model.COLD, model.HOT),
     memory_at_most: float | None = None,
 ) -> list[CellVerdict]:
-    """Every cell and way to time, and where `memory_at_most` is given its memory. A kernel that is wrong in one version
-    passes on that workload in none."""
+    """Every cell and way to time, and where `memory_at_most` is given its memory. `reference`: by default what PyTorch
+    picks. A kernel that is wrong in one version passes on that workload in none."""
     cells = list(chosen(evidence, kernels, workloads))
     found = []
     for cell, info in cells:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import gc
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import ValidationError
 from rich.console import Console
@@ -27,12 +27,11 @@ from harness.schema.storage import load_record
 from harness.schema.sweep_records import SweepRecord
 from harness.source_marks import for_github, for_gitlab, in_actions, in_gitlab
 from harness.worker import protocol
-from reports import model
 from reports.compare import gate
 from reports.compare.calibration import Calibration, calibration_lines
 from reports.compare.control import LAUNCHES, calibrate
 from reports.compare.exit_codes import DETECT, exit_codes, memory_unseen_text, unseen_text
-from reports.compare.gate import AT_MOST, CODES, CONFIDENCE, CellVerdict
+from reports.compare.gate import CODES, CONFIDENCE, CellVerdict
 from reports.compare.outcomes import unbuilt
 from reports.compare.two_runs import combine, load_two
 from reports.history.index import update
@@ -50,7 +49,6 @@ CALIBRATION = "calibration.json"
 CODE_QUALITY = "codequality.json"
 COMPARED = "compared"
 WIDTH = 320  # a row is a line, also in a log
-AnyAnswered = TypeVar("AnyAnswered", BisectionRecord, SweepRecord)
 
 
 def render_run(
@@ -146,22 +144,9 @@ def judge_controls(run_folder: Path, *, launches: int = LAUNCHES, write: Path | 
     return errors.DONE
 
 
-def judge_gate(
-    run_folder: Path = LATEST,
-    *,
-    kernels: Sequence[str] = (),
-    workloads: Sequence[str] = (),
-    reference: str | None = None,
-    at_most: float = AT_MOST,
-    modes: Sequence[str] = (model.COLD, model.HOT),
-    memory_at_most: float | None = None,
-) -> int:
-    """Whether kernels are fast enough, and correct everywhere. `reference`: by default what PyTorch picks."""
-    evidence = load_evidence(run_folder)
-    found = gate.gate(
-        evidence, kernels=kernels, workloads=workloads, reference=reference, at_most=at_most, modes=modes,
-        memory_at_most=memory_at_most,
-    )  # fmt: skip
+def judge_gate(run_folder: Path, *, at_most: float, memory_at_most: float | None, **chosen: Any) -> int:
+    """Whether kernels are fast enough, and correct everywhere. `chosen`: what else `gate.gate` takes."""
+    found = gate.gate(load_evidence(run_folder), at_most=at_most, memory_at_most=memory_at_most, **chosen)
     if not found:
         raise InputError(f"{run_folder}: no cell is left to judge", "select less narrowly")
     _print_gate(found, at_most, memory_at_most)
@@ -189,18 +174,23 @@ def render_side_by_side(runs: Sequence[Path], out: Path) -> int:
     return errors.DONE
 
 
-def render_bisection(folder: Path) -> int:
-    """A bisection's page and summary, into its folder."""
-    record = load_answered(folder / "bisection.json", BisectionRecord)
-    files = {"summary.md": bisection.render_summary_text(record), "index.html": bisection.render_page(record)}
-    return _write_answer(folder, record, files)
-
-
-def render_sweep(folder: Path) -> int:
-    """A sweep's leaderboard, as CSV and as a page, into its folder."""
-    record = load_answered(folder / "sweep.json", SweepRecord)
-    files = {sweep.TABLE: sweep.render_leaderboard(record), "index.html": sweep.render_page(record)}
-    return _write_answer(folder, record, files)
+def render_search(folder: Path) -> int:
+    """The page of a bisection or a sweep with its summary or leaderboard, into its folder. RecordError where the record
+    cannot be trusted, InputError where there is none."""
+    record: BisectionRecord | SweepRecord
+    if (folder / "bisection.json").is_file():
+        record = load_record(folder / "bisection.json", BisectionRecord)
+        files = {"summary.md": bisection.render_summary_text(record), "index.html": bisection.render_page(record)}
+    elif (folder / "sweep.json").is_file():
+        record = load_record(folder / "sweep.json", SweepRecord)
+        files = {sweep.TABLE: sweep.render_leaderboard(record), "index.html": sweep.render_page(record)}
+    else:
+        raise InputError(f"{folder}: not finished", "start the same command again: it goes on from what is recorded")
+    for name, text in files.items():
+        _write(folder / name, text, "make it writable")
+    print(printable(record.answer))
+    print(folder / "index.html")
+    return errors.DONE
 
 
 def write_report(report: Report, folder: Path) -> Path:
@@ -223,14 +213,6 @@ def write_report(report: Report, folder: Path) -> Path:
     return folder / "index.html"
 
 
-def _write_answer(folder: Path, record: BisectionRecord | SweepRecord, files: Mapping[str, str]) -> int:
-    for name, text in files.items():
-        _write(folder / name, text, "make it writable")
-    print(printable(record.answer))
-    print(folder / "index.html")
-    return errors.DONE
-
-
 def _write(path: Path, text: str, remedy: str) -> None:
     try:
         # A lone surrogate in a record has no bytes in UTF-8.
@@ -249,16 +231,6 @@ def load_calibration(path: Path) -> Calibration:
         first = error.errors()[0]
         where = [".".join(map(str, first["loc"]))] if first["loc"] else []
         raise InputError(": ".join([f"{path}: not a calibration", *where, first["msg"]]), remedy) from None
-
-
-def load_answered(path: Path, record: type[AnyAnswered]) -> AnyAnswered:
-    """RecordError where the record cannot be trusted, InputError where there is none."""
-    if path.is_file():
-        return load_record(path, record)
-    folder = path.parent
-    if (folder / "question.json").is_file():
-        raise InputError(f"{folder}: not finished", "start the same command again: it resumes from its records")
-    raise InputError(f"{folder}: has no {path.name}", f"name a folder of reports/{path.stem}s/")
 
 
 def _print_gate(found: Sequence[CellVerdict], at_most: float, memory_at_most: float | None) -> None:
