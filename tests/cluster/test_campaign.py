@@ -40,9 +40,9 @@ def test_faults_of_a_cluster_lose_nothing_and_make_nothing_up() -> None:
         known = undisturbed(Subject(folder / "one-host", SCRIPTED, cache, libraries))
         with Nodes(folder / "cluster", 20117) as nodes:
             subject = Subject(nodes.folder / "round", SCRIPTED, cache, libraries)
-            faults = [draw_fault(SEED, number) for number in range(6)]
+            faults = [draw_fault(SEED, number) for number in range(3)]
             faults += [draw_fault(SEED, number, ADDED) for number in range(9, 12)]
-            assert {fault.kind for fault in faults[6:]} == set(ADDED)
+            assert {fault.kind for fault in faults[3:]} == set(ADDED)
             rows = Round(nodes, subject, faults).run(known, SEED, 0)
         assert not [(row.kind, row.what, row.when, row.found) for row in rows if row.outcome != "ok"]
     finally:
