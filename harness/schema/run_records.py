@@ -21,6 +21,9 @@ class WorkloadInfo(Record):
     heads: int | None = None
     seq_len: int | None = None
     head_dim: int | None = None
+    kv_heads: int | None = Field(default=None, description="of K and V, where they have fewer than Q")
+    kv_len: int | None = Field(default=None, description="keys, where they are more or fewer than the queries")
+    mask: str = Field(default="", description="a recipe of `harness.worker.inputs.mask`; empty: none")
     causal: bool | None = None
     scale: float | None = None
     trials: dict[str, int] = Field(default={}, description="recipe to number of trials")
@@ -29,6 +32,11 @@ class WorkloadInfo(Record):
     backward: bool = Field(default=False, description="whether gradients are outputs, and their time is in the time")
     flops: float | None = Field(default=None, description="floating-point operations of one call")
     bytes: float | None = Field(default=None, description="fewest bytes that one call moves: Q, K, V read, O written")
+
+    @property
+    def has_options(self) -> bool:
+        """Whether an attention has more to it than `attention_problem` of csrc/attention.h."""
+        return bool(self.kv_heads or self.kv_len or self.mask)
 
 
 class KernelInfo(Record):

@@ -57,9 +57,11 @@ def effective(precision: Iterable[str], dtype: str) -> list[str]:
 
 
 def emulate(
-    queries: Array, keys: Array, values: Array, scale: float, hidden: Array | None, dtype: str, sums: Draw | None = None
-) -> Array:
-    """Half types: Q [rows, D], K [keys, D], V [keys, columns] to outputs in float64; True in `hidden` masks.
+    queries: Array, keys: Array, values: Array, scale: float, hidden: Array | None, bias: Array | None = None, *,
+    dtype: str, sums: Draw | None = None,
+) -> Array:  # fmt: skip
+    """Half types: Q [rows, D], K [keys, D], V [keys, columns] to outputs in float64; True in `hidden` masks, and `bias`
+    is added to the logits.
 
     `sums`, of declared float16 accumulators, draws their errors (see `sum_error`).
     """
@@ -70,6 +72,8 @@ def emulate(
         squares = np.square(queries) @ np.square(keys).T
         logits += sum_error(squares, logits, queries.shape[1], dtypes.UNIT_ROUNDOFF["float16"]) * sums(logits.shape)
     logits *= scale
+    if bias is not None:
+        logits += bias
     if hidden is not None:
         logits[hidden] = -np.inf
     rounded = logits.astype(np.float32)
@@ -84,9 +88,10 @@ def emulate(
 
 
 def emulate_single(
-    queries: Array, keys: Array, values: Array, scale: float, hidden: Array | None, operand: Operand | None = None
-) -> Array:
-    """Float32: Q [rows, D], K [keys, D], V [keys, columns] to outputs in float64; True in `hidden` masks.
+    queries: Array, keys: Array, values: Array, scale: float, hidden: Array | None, bias: Array | None = None, *,
+    operand: Operand | None = None,
+) -> Array:  # fmt: skip
+    """Float32: Q [rows, D], K [keys, D], V [keys, columns] to outputs in float64; `hidden` and `bias` as above.
 
     Transposed inside, so that the innermost loops run over rows, which are contiguous.
     """
@@ -99,6 +104,8 @@ def emulate_single(
         np.multiply(keys[:, index, None], left[index], out=product)
         logits += product
     logits *= np.float32(scale)
+    if bias is not None:
+        logits += bias.T
     if hidden is not None:
         logits[hidden.T] = -np.inf
     logits -= logits.max(axis=0)
