@@ -75,6 +75,9 @@ typedef struct attention_options {
     const unsigned char* mask; /* NULL, or [batch, 1, seq_len, kv_len]: 0 hides a key from a query. The output
                                 * of a query that sees no key is zero */
     const void* bias; /* NULL, or [batch, 1, seq_len, kv_len] of the problem's dtype: added to scale * q k^T */
+    const unsigned char* keep; /* NULL, or [batch, heads, seq_len, kv_len], the draws of dropout: where it is 0
+                                * a weight of the softmax counts as 0, and elsewhere keep_scale times */
+    float keep_scale;          /* 1 / (1 - p) of dropout with probability p */
 } attention_options;
 
 /* Optional: attention_forward on problems with options. A kernel without it is run on none of those. */

@@ -133,7 +133,8 @@ void forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, cons
 using Optional = std::optional<at::Tensor>;
 
 attention_options options_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                             const Optional& mask, const Optional& bias) {
+                             const Optional& mask, const Optional& bias, const Optional& keep,
+                             double keep_scale) {
     check("q", q, q, q.sizes(), q.scalar_type());
     TORCH_CHECK(k.dim() == 4, "k: expected [batch, kv_heads, kv_len, head_dim], got ", k.dim(), " dimensions");
     check("k", k, q, {q.size(0), k.size(1), k.size(2), q.size(3)}, q.scalar_type());
@@ -151,14 +152,21 @@ attention_options options_of(const at::Tensor& q, const at::Tensor& k, const at:
         check("bias", *bias, q, pairs, q.scalar_type());
         options.bias = bias->data_ptr();
     }
+    if (keep) {
+        check("keep", *keep, q, {q.size(0), q.size(1), q.size(2), k.size(2)}, at::kBool);
+        options.keep = static_cast<const unsigned char*>(keep->data_ptr());
+        options.keep_scale = static_cast<float>(keep_scale);
+    }
     return options;
 }
 
 // The same on problems with options: k and v are [batch, kv_heads, kv_len, head_dim], the masks
-// [batch, 1, seq_len, kv_len], `mask` of booleans, `bias` of q's dtype.
+// [batch, 1, seq_len, kv_len], `mask` of booleans, `bias` of q's dtype; `keep` are the draws of dropout, booleans
+// [batch, heads, seq_len, kv_len].
 void forward_options(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& out,
-                     bool causal, double scale, const Optional& mask, const Optional& bias) {
-    const attention_options options = options_of(q, k, v, mask, bias);
+                     bool causal, double scale, const Optional& mask, const Optional& bias, const Optional& keep,
+                     double keep_scale) {
+    const attention_options options = options_of(q, k, v, mask, bias, keep, keep_scale);
     check_out(out, q, k, v);
     run("attention_forward_options", q, causal, scale, [&](const attention_problem* problem, void* stream) {
         return attention_forward_options(problem, &options, q.data_ptr(), k.data_ptr(), v.data_ptr(),
@@ -177,7 +185,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     if (attention_forward_options)
         m.def("forward_options", &forward_options, pybind11::arg("q"), pybind11::arg("k"), pybind11::arg("v"),
               pybind11::arg("out"), pybind11::arg("causal"), pybind11::arg("scale"), pybind11::arg("mask"),
-              pybind11::arg("bias"), "The same on problems with options, see attention.h.");
+              pybind11::arg("bias"), pybind11::arg("keep"), pybind11::arg("keep_scale"),
+              "The same on problems with options, see attention.h.");
     m.def("choice", &choice, pybind11::arg("q"), pybind11::arg("causal"), pybind11::arg("scale"),
           "Which of several ways the kernel takes for such a q, in one line; empty where it has one.");
     m.def(

@@ -19,13 +19,14 @@ namespace {
 // One head's part of each tensor, and what its rows see.
 struct Head {
     const float *q, *k, *v, *bias;
-    const unsigned char* mask;
+    const unsigned char *mask, *keep;
+    float keep_scale;
     std::ptrdiff_t rows, keys, width;
     bool causal;
     float scale;
 };
 
-// p[keys]: the softmax of a query row; all zero where it sees no key.
+// p[keys]: the softmax of a query row, as dropout leaves it; all zero where it sees no key.
 void weights(const Head& head, std::ptrdiff_t row, float* p) {
     float largest = -INFINITY;
     for (std::ptrdiff_t key = 0; key < head.keys; ++key) {
@@ -43,7 +44,10 @@ void weights(const Head& head, std::ptrdiff_t row, float* p) {
     for (std::ptrdiff_t key = 0; key < head.keys; ++key)
         sum += p[key] = p[key] == -INFINITY ? 0.0f : std::exp(p[key] - largest);
     if (sum == 0.0f) return;  // it sees no key
-    for (std::ptrdiff_t key = 0; key < head.keys; ++key) p[key] /= sum;
+    for (std::ptrdiff_t key = 0; key < head.keys; ++key) {
+        const float kept = !head.keep ? 1.0f : head.keep[row * head.keys + key] ? head.keep_scale : 0.0f;
+        p[key] = p[key] / sum * kept;
+    }
 }
 
 Head head_of(const attention_problem& p, const attention_options& options, std::ptrdiff_t number,
@@ -57,6 +61,8 @@ Head head_of(const attention_problem& p, const attention_options& options, std::
             v + shared * keys * width,
             bias ? bias + pairs : nullptr,
             options.mask ? options.mask + pairs : nullptr,
+            options.keep ? options.keep + number * rows * keys : nullptr,
+            options.keep_scale,
             rows,
             keys,
             width,

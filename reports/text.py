@@ -178,6 +178,7 @@ def shape_text(workload: WorkloadInfo | None) -> str:
         f"{workload.kv_len} keys" if workload.kv_len else "",
         "causal" if workload.causal else "",
         f"mask {workload.mask}" if workload.mask else "",
+        f"dropout {workload.dropout:g}" if workload.dropout else "",
     ]
     return ", ".join([" ".join(f"{name}{size}" for name, size in sizes.items()), *filter(None, more)])
 

@@ -62,10 +62,12 @@ def _workload_infos(workload: Workload, selection: Selection) -> list[WorkloadIn
             devices=[device for device in DEVICES if dtype in getattr(workload.dtypes, device)],
             causal=workload.causal,
             mask=workload.mask or "",
+            dropout=workload.dropout,
             scale=workload.scale or 1 / math.sqrt(shape.head_dim),
             trials=recipes,
             flops=attention_flops(shape, workload.causal),
-            bytes=2.0 * (shape.elements + shape.kv_elements) * (4 if dtype == "float32" else 2),
+            bytes=2.0 * (shape.elements + shape.kv_elements) * (4 if dtype == "float32" else 2)
+            + workload.masks_bytes(dtype),
         )
         for dtype in dtypes
     ]

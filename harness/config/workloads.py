@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from harness.config.kernels import Dtype, Name
 from harness.config.yaml_files import Model
-from harness.worker import protocol
+from harness.worker import dtypes, protocol
 
 Mask = Literal["padding", "random", "empty_rows", "bias"]
 
@@ -66,6 +66,13 @@ class Workload(Model):
         description="drawn for each input set, the same for all heads; padding hides the keys after a length of each "
         "sequence's own, random half of all pairs, empty_rows these and every eighth row; bias is added to the logits",
     )
+    dropout: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="probability with which a weight of the softmax is dropped; a kernel is given the draws. SDPA "
+        "cannot be, so there is no reference, and the truth alone judges",
+    )
     scale: float | None = Field(default=None, gt=0, description="factor of the logits; default: 1 / sqrt(head_dim)")
     trials: int = Field(default=20, ge=1, le=10_000, description="input sets of independent Q, K and V")
     extra_trials: int = Field(
@@ -77,6 +84,12 @@ class Workload(Model):
         if self.causal and self.mask:
             raise ValueError("mask: not beside causal: true, for SDPA takes one of the two; remove one")
         return self
+
+    def masks_bytes(self, dtype: Dtype) -> int:
+        """Of the mask and of the draws of dropout."""
+        pairs = self.shape.batch * self.shape.seq_len * self.shape.keys
+        mask = dtypes.size_bytes(dtype if self.mask == "bias" else "bool", (pairs,)) if self.mask else 0
+        return mask + (pairs * self.shape.heads if self.dropout else 0)
 
     def id(self, dtype: Dtype) -> str:
         """Such as ``seed-fp16``."""

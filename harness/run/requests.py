@@ -37,6 +37,7 @@ def workload_request(context: Context, workload: WorkloadInfo) -> wire.WorkloadR
         kv_heads=workload.kv_heads,
         kv_len=workload.kv_len,
         mask=workload.mask,
+        dropout=workload.dropout,
         causal=workload.causal,
         scale=workload.scale,
         recipes=workload.trials,

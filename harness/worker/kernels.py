@@ -7,7 +7,8 @@ An extension module has one of two forms:
   (``m.attr("RETURNS_OUTPUT") = true;`` in its binding).
 
 Workloads with options (`AttentionWorkload.options`) are for those alone that have ``forward_options`` too: the same
-with two arguments more, the boolean and the additive mask, each None where there is none. NotImplementedError refuses.
+with four arguments more: the boolean mask, the additive mask, the draws of dropout, each None where there is none, and
+the factor 1 / (1 - p) of dropout. NotImplementedError refuses.
 
 A problem's kernel is a Python file that defines ``ModelNew``. A plain shared object with the C entry point of
 csrc/attention.h is called without a binding, through ctypes. It leaves the CUDA and OpenMP runtimes undefined: they are
@@ -156,10 +157,10 @@ class Extension:
         found._take(workload)
         return found
 
-    def _rest(self, masks: list[Any]) -> tuple[Any, ...]:
+    def _rest(self, given: list[Any]) -> tuple[Any, ...]:
         """The arguments after the tensors."""
         plain = bool(self.workload.causal), float(self.workload.scale)
-        return (*plain, *self.workload.masks(masks)) if self.workload.options else plain
+        return (*plain, *self.workload.masks(given), self.workload.keep_scale) if self.workload.options else plain
 
     def bind(self, arguments: list[Any], *, anew: bool = False, fill: Fill = tensors.poison, out: Any = None) -> Call:
         """A function of no arguments that runs the kernel once and gives its output, poisoned before any run.
@@ -203,7 +204,8 @@ class Options(ctypes.Structure):
 
     _fields_ = [
         *((name, ctypes.c_int) for name in ("struct_size", "kv_heads", "kv_len")),
-        *((name, ctypes.c_void_p) for name in ("mask", "bias")),
+        *((name, ctypes.c_void_p) for name in ("mask", "bias", "keep")),
+        ("keep_scale", ctypes.c_float),
     ]
 
 
@@ -244,9 +246,10 @@ class Library(Extension):
         self._run(self.entry, [], [q, k, v, out], causal, scale)
 
     def _forward_options(
-        self, q: Any, k: Any, v: Any, out: Any, causal: bool, scale: float, mask: Any, bias: Any
-    ) -> None:
-        options = Options(ctypes.sizeof(Options), *k.shape[1:3], *map(_address, (mask, bias)))
+        self, q: Any, k: Any, v: Any, out: Any, causal: bool, scale: float, mask: Any, bias: Any, keep: Any,
+        keep_scale: float,
+    ) -> None:  # fmt: skip
+        options = Options(ctypes.sizeof(Options), *k.shape[1:3], *map(_address, (mask, bias, keep)), keep_scale)
         assert self.with_options is not None
         self._run(self.with_options, [ctypes.byref(options)], [q, k, v, out], causal, scale)
 

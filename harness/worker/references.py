@@ -59,8 +59,9 @@ def attention(q: Any, k: Any, v: Any, causal: bool, scale: float, mask: Any = No
 class SdpaReference:
     """A backend, forced by name, on attentions of one kind."""
 
-    def __init__(self, name: str, causal: bool, scale: float, masked: bool = False) -> None:
-        self.name, self.causal, self.scale, self.masked = name, causal, scale, masked
+    def __init__(self, name: str, causal: bool, scale: float, masked: bool = False, drops: bool = False) -> None:
+        self.name, self.causal, self.scale = name, causal, scale
+        self.masked, self.drops = masked, drops
 
     def active(self) -> ContextManager[None]:
         """The context in which a bound call uses the backend."""
@@ -78,6 +79,8 @@ class SdpaReference:
 
     def attempt(self, arguments: list[Any]) -> None:
         """One call, to find out whether it runs at all; `unsupported` with PyTorch's reason where not."""
+        if self.drops:
+            raise unsupported("SDPA draws its own dropout, and cannot be given draws")
         device = arguments[0].device.type
         try:
             with warnings.catch_warnings(record=True) as caught, self.active():

@@ -57,11 +57,11 @@ def effective(precision: Iterable[str], dtype: str) -> list[str]:
 
 
 def emulate(
-    queries: Array, keys: Array, values: Array, scale: float, hidden: Array | None, bias: Array | None = None, *,
-    dtype: str, sums: Draw | None = None,
+    queries: Array, keys: Array, values: Array, scale: float, hidden: Array | None, bias: Array | None = None,
+    kept: Array | None = None, *, dtype: str, sums: Draw | None = None,
 ) -> Array:  # fmt: skip
     """Half types: Q [rows, D], K [keys, D], V [keys, columns] to outputs in float64; True in `hidden` masks, and `bias`
-    is added to the logits.
+    is added to the logits. `kept`, of dropout, are factors of the weights once they are summed.
 
     `sums`, of declared float16 accumulators, draws their errors (see `sum_error`).
     """
@@ -79,7 +79,7 @@ def emulate(
     rounded = logits.astype(np.float32)
     weights = np.exp((rounded - rounded.max(axis=1, keepdims=True)).astype(np.float64)).astype(np.float32)
     total = weights.sum(axis=1, keepdims=True, dtype=np.float64)
-    weights = dtypes.quantise(weights, dtype)
+    weights = dtypes.quantise(weights if kept is None else weights * kept, dtype)
     output = weights @ exact
     if sums:
         squares = np.square(weights) @ np.square(exact)
@@ -88,10 +88,10 @@ def emulate(
 
 
 def emulate_single(
-    queries: Array, keys: Array, values: Array, scale: float, hidden: Array | None, bias: Array | None = None, *,
-    operand: Operand | None = None,
+    queries: Array, keys: Array, values: Array, scale: float, hidden: Array | None, bias: Array | None = None,
+    kept: Array | None = None, *, operand: Operand | None = None,
 ) -> Array:  # fmt: skip
-    """Float32: Q [rows, D], K [keys, D], V [keys, columns] to outputs in float64; `hidden` and `bias` as above.
+    """Float32: Q [rows, D], K [keys, D], V [keys, columns] to outputs in float64; `hidden`, `bias` and `kept` as above.
 
     Transposed inside, so that the innermost loops run over rows, which are contiguous.
     """
@@ -110,7 +110,7 @@ def emulate_single(
         logits[hidden.T] = -np.inf
     logits -= logits.max(axis=0)
     weights = np.exp(logits.astype(np.float64)).astype(np.float32)
-    entering = operand(weights)
+    entering = operand(weights if kept is None else weights * kept.T.astype(np.float32))
     total = np.zeros(len(queries), np.float32)
     output = np.zeros((values.shape[1], len(queries)), np.float32)
     product = np.empty_like(output)

@@ -51,6 +51,8 @@ def attention(
     realisation: int = 0,
     positions: Array | None = None,
     mask: Array | None = None,
+    keep: Array | None = None,
+    dropout: float = 0.0,
     emulates: bool = True,
 ) -> tuple[Array, Array]:
     """Float64 softmax(scale Q K^T) V of stored [batch, head, row, column] arrays, and its emulation in the dtype.
@@ -59,7 +61,8 @@ def attention(
     `positions` [rows] are those of Q's rows in the sequence, ascending; None: all of them. `causal` masks the keys
     after a row's position, counted from the first key, however many keys there are: as `is_causal` does in PyTorch.
     `mask` [batch, 1 or heads, rows, keys]: booleans, true where a key is seen, or what is added to the logits, stored.
-    The output of a row that sees no key is zero: of no values none is the mean.
+    The output of a row that sees no key is zero: of no values none is the mean. `keep` [batch, heads, rows, keys] are
+    the draws of `dropout`: weights that are kept count 1 / (1 - dropout) times, the others not.
     `each` runs a function on every head. Operands of declared TF32 are rounded in one `realisation` and cut off in the
     next. Without `emulates` the emulation is zero, and costs nothing.
     """
@@ -76,7 +79,9 @@ def attention(
         for start in range(0, rows, step):
             block = slice(start, min(start + step, rows))
             part = queries[block], keys, values, positions[block] if causal else None, scale
-            truth[head][block], emulated[head][block] = _rows(*part, arithmetic, _of_rows(mask, head, block, dtype))
+            kept = None if keep is None else keep[head][block] / (1 - dropout)
+            masked = _of_rows(mask, head, block, dtype)
+            truth[head][block], emulated[head][block] = _rows(*part, arithmetic, masked, kept)
 
     list(each(one, np.ndindex(batch, heads)))
     return truth, emulated
@@ -119,22 +124,24 @@ def _arithmetic(dtype: str, precision: Sequence[str], realisation: int, head: in
 
 def _rows(
     queries: Array, keys: Array, values: Array, last: Array | None, scale: float, arithmetic: Callable[..., Any],
-    mask: Array | None,
+    mask: Array | None, kept: Array | None,
 ) -> tuple[Array, Any]:  # fmt: skip
     """Truth and emulation of some rows of a head. `last` [rows], ascending: the last key that each sees."""
     if last is not None:
         count = min(int(last[-1]) + 1, len(keys))
         keys, values = keys[:count], values[:count]
     hidden, bias = _masked(last, mask, len(keys))
-    empty = np.zeros((len(queries), 1), bool)
+    empty: Any = np.zeros((len(queries), 1), bool)
     if hidden is not None:
         empty = hidden.all(axis=1, keepdims=True)
         hidden = hidden & ~empty  # so that there are numbers, in place of which stand zeros
     exact = values.astype(np.float64)
     logits = _logits(queries.astype(np.float64), keys.astype(np.float64), scale, hidden, bias)
     weights = np.exp(logits - logits.max(axis=1, keepdims=True))
-    truth = (weights @ exact) / weights.sum(axis=1, keepdims=True)
-    return np.where(empty, 0.0, truth), np.where(empty, 0.0, arithmetic(queries, keys, values, scale, hidden, bias))
+    kept = None if kept is None else kept[:, : len(keys)]
+    truth = ((weights if kept is None else weights * kept) @ exact) / weights.sum(axis=1, keepdims=True)
+    emulated = arithmetic(queries, keys, values, scale, hidden, bias, kept)
+    return np.where(empty, 0.0, truth), np.where(empty, 0.0, emulated)
 
 
 def _masked(last: Array | None, mask: Array | None, keys: int) -> tuple[Array | None, Array | None]:
@@ -158,8 +165,9 @@ def _logits(queries: Array, keys: Array, scale: float, hidden: Array | None, bia
 
 
 def wrong(
-    q: Array, k: Array, v: Array, causal: bool, scale: float, dtype: str, each: Each = map, mask: Array | None = None
-) -> Iterator[WrongAnswer]:
+    q: Array, k: Array, v: Array, causal: bool, scale: float, dtype: str, each: Each = map, mask: Array | None = None,
+    keep: Array | None = None, dropout: float = 0.0,
+) -> Iterator[WrongAnswer]:  # fmt: skip
     """What faulty attentions give, see `power.specific`.
 
     All from one pass. A wrong scale to first order: the derivative of softmax(scale Q K^T) V by the scale.
@@ -185,15 +193,18 @@ def wrong(
             seen = np.isfinite(logits)
             empty = ~seen.any(axis=1, keepdims=True)
             weights = np.exp(logits - np.where(empty, 0.0, logits.max(axis=1, keepdims=True)))
-            total, product = weights.sum(axis=1, keepdims=True) + empty, weights @ values
+            kept: Any = 1.0 if keep is None else keep[at][block, :count] / (1 - dropout)
+            entering = weights * kept
+            total, product = weights.sum(axis=1, keepdims=True) + empty, entering @ values
             truth[at][block] = right = product / total
             for found, dropped in ((one, slice(middle, middle + 1)), (eighth, tail)):
                 left = total - weights[:, dropped].sum(axis=1, keepdims=True)
-                short = product - weights[:, dropped] @ values[dropped]
+                short = product - entering[:, dropped] @ values[dropped]
                 found[at][block] = np.where(left > 0, short / np.where(left > 0, left, 1), 0.0)
-            weights *= np.where(seen, logits, 0.0)
-            slope[at][block] = (weights @ values - weights.sum(axis=1, keepdims=True) * right) / total
-            mean[at][block] = (seen @ values) / (seen.sum(axis=1, keepdims=True) + empty)
+            finite = np.where(seen, logits, 0.0)
+            lost = (weights * finite).sum(axis=1, keepdims=True) * right
+            slope[at][block] = ((entering * finite) @ values - lost) / total
+            mean[at][block] = ((seen * kept) @ values) / (seen.sum(axis=1, keepdims=True) + empty)
 
     list(each(head, batch_heads))
     if count > 1:
@@ -201,25 +212,31 @@ def wrong(
         yield "short", "one key dropped", None, one
         yield "short", "an eighth of the keys dropped", None, eighth
         yield "mean", "uniform weights", None, mean
-    for name, keys, values, own in _misread(q, k, v, mask):
-        found, _ = attention(q, keys, values, causal, scale, dtype, each, mask=own, emulates=False)
+    for name, keys, values, seen, kept in _misread(q, k, v, mask, keep):
+        found, _ = attention(
+            q, keys, values, causal, scale, dtype, each, mask=seen, keep=kept, dropout=dropout, emulates=False
+        )
         if not np.allclose(found, truth, rtol=1e-9, atol=1e-12):  # on some inputs it is no fault
             yield "misread", name, None, found
     for size in (0.001, 0.003, 0.01):
         yield "softmax scale", f"a softmax scale {size:.1%} too large", size, truth + size * slope
 
 
-def _misread(q: Array, k: Array, v: Array, mask: Array | None) -> Iterator[tuple[str, Array, Array, Array | None]]:
-    """(fault, K, V, mask) of kernels that take them for what they are not."""
+def _misread(
+    q: Array, k: Array, v: Array, mask: Array | None, keep: Array | None
+) -> Iterator[tuple[str, Array, Array, Array | None, Array | None]]:
+    """(fault, K, V, mask, draws of dropout) of kernels that take them for what they are not."""
     heads, shared = q.shape[1], k.shape[1]
     if 1 < shared < heads:
         order = np.arange(heads) % shared
-        yield "heads of K and V in another order", k[:, order], v[:, order], mask
+        yield "heads of K and V in another order", k[:, order], v[:, order], mask, keep
     if k.shape[2] > q.shape[2]:
         rows = slice(q.shape[2])
-        yield "as many keys as queries", k[:, :, rows], v[:, :, rows], mask
+        yield "as many keys as queries", k[:, :, rows], v[:, :, rows], mask, keep
     if mask is not None:
-        yield "without the mask", k, v, None
+        yield "without the mask", k, v, None, keep
+    if keep is not None:
+        yield "without dropout", k, v, mask, None
 
 
 class Cache:

@@ -122,6 +122,7 @@ class WorkloadRequest(Request):
     kv_heads: Optional[int] = None
     kv_len: Optional[int] = None
     mask: str = ""  # a recipe of `inputs.mask`
+    dropout: float = 0.0  # probability
     causal: Optional[bool] = None
     scale: Optional[float] = None
     problem: Optional[ProblemRequest] = None

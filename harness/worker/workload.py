@@ -62,7 +62,7 @@ class AttentionWorkload:
         self.dtype = value.dtype
         self.shape: Shape = (value.batch, value.heads, value.seq_len, value.head_dim)
         self.kv_heads, self.kv_len = value.kv_heads, value.kv_len  # None: those of Q
-        self.mask = value.mask
+        self.mask, self.dropout = value.mask, value.dropout
         self.causal = bool(value.causal)
         self.scale = value.scale
         self.recipes = dict(value.recipes)
@@ -77,22 +77,33 @@ class AttentionWorkload:
     def inputs(self) -> list[tuple[Shape, str]]:
         """Shape and dtype of each."""
         found = [(shape, self.dtype) for shape in (self.shape, self.kv_shape, self.kv_shape)]
-        return [*found, (self.pairs, self.dtype if self.mask == "bias" else "bool")] if self.mask else found
+        if self.mask:
+            found.append((self.pairs, self.dtype if self.mask == "bias" else "bool"))
+        return [*found, (self.draws_shape, "bool")] if self.dropout else found
 
     @property
     def pairs(self) -> Shape:
         """Shape of a mask, which is the same for all heads."""
         return self.shape[0], 1, self.shape[2], self.kv_shape[2]
 
-    def masks(self, masks: list[Any]) -> tuple[Any, Any]:
-        """(boolean mask, additive mask) of its inputs after Q, K and V; None where there is none."""
-        given = masks[0] if self.mask else None
-        return (None, given) if self.mask == "bias" else (given, None)
+    @property
+    def draws_shape(self) -> Shape:
+        """Of dropout, which draws for each head."""
+        return (*self.shape[:3], self.kv_shape[2])
+
+    @property
+    def keep_scale(self) -> float:
+        return 1 / (1 - self.dropout)
+
+    def masks(self, given: list[Any]) -> tuple[Any, Any, Any]:
+        """(boolean mask, additive mask, draws of dropout) of its inputs after Q, K and V; None where there is none."""
+        mask, keep = given[0] if self.mask else None, given[-1] if self.dropout else None
+        return (None, mask, keep) if self.mask == "bias" else (mask, None, keep)
 
     @property
     def options(self) -> str:
         """What it has beyond a shape, causal and scale, in words; empty where it has nothing."""
-        named = {"kv_heads": self.kv_heads, "kv_len": self.kv_len, "mask": self.mask}
+        named = {"kv_heads": self.kv_heads, "kv_len": self.kv_len, "mask": self.mask, "dropout": self.dropout}
         return ", ".join(f"{name} {value}" for name, value in named.items() if value)
 
     def on(self, recipe: str) -> AttentionWorkload:
@@ -128,7 +139,9 @@ class AttentionWorkload:
     def arrays(self, recipe: str, trial: int, seed: int, each: Each = map) -> list[Array]:
         """Input arrays in `dtype`'s storage."""
         found = inputs.generate(recipe, self.dtype, self.shape, seed, trial, each, self.kv_shape)
-        return [*found, inputs.mask(self.mask, self.dtype, self.pairs, seed, trial, each)] if self.mask else found
+        if self.mask:
+            found.append(inputs.mask(self.mask, self.dtype, self.pairs, seed, trial, each))
+        return [*found, inputs.keep(self.dropout, self.draws_shape, seed, trial, each)] if self.dropout else found
 
     def arguments(self, arrays: list[Array], device: str) -> list[Any]:
         from . import tensors
@@ -152,6 +165,7 @@ class AttentionWorkload:
         """The `truth.Exact` of these inputs, measured by arithmetic of that precision."""
         key: list[Any] = ["attention", self.dtype, list(self.shape), self.causal, self.scale.hex()]
         key += [list(self.kv_shape)] if self.kv_shape != self.shape else []
+        key += [self.mask, self.dropout] if self.mask or self.dropout else []
         key += [] if self.positions is None else [self.positions.tolist()]
 
         def compute(_known: Array | None) -> tuple[Array, Iterable[Array]]:
@@ -165,11 +179,17 @@ class AttentionWorkload:
         self, arrays: list[Array], each: Each = map, precision: Sequence[str] = (), realisation: int = 0
     ) -> tuple[Array, Array]:
         """(truth, emulation)."""
-        q, k, v, *masks = arrays
-        mask = masks[0] if masks else None
+        q, k, v, *given = arrays
+        mask, keep = self._given(given)
         return truth.attention(
-            q, k, v, self.causal, self.scale, self.dtype, each, precision, realisation, self.positions, mask
-        )
+            q, k, v, self.causal, self.scale, self.dtype, each, precision, realisation, self.positions, mask, keep,
+            self.dropout,
+        )  # fmt: skip
+
+    def _given(self, given: list[Array]) -> tuple[Array | None, Array | None]:
+        """(mask of either kind, draws of dropout)."""
+        mask, bias, keep = self.masks(given)
+        return bias if mask is None else mask, keep
 
     def emulated(self, arrays: list[Array], precision: Sequence[str] = ()) -> Array:
         return self.computed(arrays, precision=precision)[1]
@@ -181,8 +201,8 @@ class AttentionWorkload:
 
     def wrong_answers(self, arrays: list[Array], each: Each) -> Iterator[WrongAnswer]:
         """See `power.specific`."""
-        q, k, v, *masks = arrays
-        return truth.wrong(q, k, v, self.causal, self.scale, self.dtype, each, *masks)
+        q, k, v, *given = arrays
+        return truth.wrong(q, k, v, self.causal, self.scale, self.dtype, each, *self._given(given), self.dropout)
 
     def expected(self) -> str:
         return f"{self.shape} {self.dtype}"
@@ -196,4 +216,5 @@ class AttentionWorkload:
     def references(self, names: Iterable[str], device: str) -> list[SdpaReference]:
         from . import references
 
-        return [references.SdpaReference(name, self.causal, self.scale, bool(self.mask)) for name in names]
+        options = bool(self.mask), bool(self.dropout)
+        return [references.SdpaReference(name, self.causal, self.scale, *options) for name in names]

@@ -23,6 +23,7 @@ FAULTS = {
     "interleaves the heads": ("number / (p.heads / options.kv_heads)",
                               "number / p.heads * options.kv_heads + number % options.kv_heads"),
     "NaN where nothing is seen": ("if (sum == 0.0f) return;", ""),
+    "ignores the draws": ("!head.keep ? 1.0f", "true ? 1.0f"),
 }  # fmt: skip
 CASE: dict[str, Any] = {
     "id": "w", "dtype": "float32", "batch": 2, "heads": 4, "seq_len": 33, "head_dim": 64, "causal": False,
@@ -35,6 +36,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "padding": {"mask": "padding"},
     "empty rows": {"mask": "empty_rows", "kv_heads": 2, "kv_len": 50},
     "bias": {"mask": "bias"},
+    "dropout": {"dropout": 0.25, "kv_heads": 2, "mask": "random"},
 }
 # The options on which a fault is one.
 SEEN_ON = {
@@ -44,6 +46,7 @@ SEEN_ON = {
     "as many keys as queries": ["keys"],
     "interleaves the heads": ["heads"],
     "NaN where nothing is seen": ["empty rows"],
+    "ignores the draws": ["dropout"],
 }
 
 
@@ -71,7 +74,10 @@ def test_a_faulty_kernel_is_wrong_where_its_fault_is_one(
         for name in SEEN_ON[fault]:
             found = validated(environment, file, {**CASE, **OPTIONS[name]})
             assert found["kernel"]["status"] == ("wrong" if fault else "ok"), found["kernel"]["message"]
-            assert found["default"]["status"] == "ok" or name == "empty rows", found["default"]["message"]
+            if name == "dropout":
+                assert found["default"]["status"] == "unsupported"
+            elif name != "empty rows":
+                assert found["default"]["status"] == "ok", found["default"]["message"]
 
 
 def test_rows_that_see_no_key_are_where_the_references_differ(environments: list[Environment], tmp_path: Path) -> None:

@@ -25,6 +25,9 @@ OPTIONS: list[dict[str, Any]] = [
     {"mask": "random"},
     {"mask": "empty_rows", "kv_heads": 3, "kv_len": 20},
     {"mask": "bias", "kv_heads": 1},
+    {"dropout": 0.25, "kv_heads": 2, "kv_len": 50},
+    {"dropout": 0.5, "mask": "empty_rows"},
+    {"dropout": 0.1, "causal": True},
 ]
 # Made once with numpy 2.4. A change here makes stored results incomparable.
 GOLDEN = {
@@ -42,7 +45,7 @@ def workload(**options: Any) -> AttentionWorkload:
 def naive(asked: AttentionWorkload, arrays: list[Any]) -> Any:
     """Row by row, with every key in question."""
     q, k, v = (dtypes.decode(array, asked.dtype).astype(np.float64) for array in arrays[:3])
-    seen, bias = asked.masks(arrays[3:])
+    seen, bias, keep = asked.masks(arrays[3:])
     out = np.zeros(q.shape)
     for b, h, i in np.ndindex(q.shape[:3]):
         shared = h // (q.shape[1] // k.shape[1])
@@ -53,7 +56,10 @@ def naive(asked: AttentionWorkload, arrays: list[Any]) -> Any:
         if bias is not None:
             logits = logits + dtypes.decode(bias, asked.dtype)[b, 0, i, keys]
         weights = np.exp(logits - logits.max())
-        out[b, h, i] = weights @ v[b, shared, keys] / weights.sum()
+        weights /= weights.sum()
+        if keep is not None:
+            weights = weights * keep[b, h, i, keys] / (1 - asked.dropout)
+        out[b, h, i] = weights @ v[b, shared, keys]
     return out
 
 
@@ -70,8 +76,8 @@ def test_truth_is_attention_with_options(options: dict[str, Any], dtype: str, re
     wanted = naive(asked, arrays)
     assert np.abs(exact - wanted).max() < 1e-12
     assert np.abs(emulated - wanted).max() < 40 * dtypes.UNIT_ROUNDOFF[dtype]
-    empty = not wanted.any(axis=3).all()
-    assert empty == (options.get("mask") == "empty_rows")
+    if not asked.dropout:  # which may leave nothing of what a row sees
+        assert wanted.any(axis=3).all() == (asked.mask != "empty_rows")
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -83,11 +89,14 @@ def test_what_misreads_an_option_is_a_known_wrong_answer(options: dict[str, Any]
     names = set()
     if options.get("kv_heads", 1) > 1:
         names.add("heads of K and V in another order")
-    if options == {"kv_len": 50}:  # what causal rows, and sequences that are shorter, do not see is not missed
+    if options.get("kv_len") == 50 and not (asked.causal or asked.mask):  # which may hide the other keys anyway
         names.add("as many keys as queries")
     if asked.mask:
         names.add("without the mask")
-    assert {name for name in wrong if name in {*names, "without the mask", "as many keys as queries"}} == names
+    if asked.dropout:
+        names.add("without dropout")
+    told = [kind for kind, *_ in asked.wrong_answers(arrays, map)]
+    assert names <= set(wrong) and told.count("misread") == len(names)
     for name, values in wrong.items():
         assert np.isfinite(values).all() and np.abs(values - exact).max() > 1e-4, name
 
@@ -122,6 +131,12 @@ def test_other_sizes_keep_heads_that_divide() -> None:
 @pytest.mark.parametrize("recipe", GOLDEN)
 def test_masks_are_the_recorded_bytes(recipe: str) -> None:
     assert inputs.digest([inputs.mask(recipe, "float16", (3, 1, 17, 9), 7, 3)]) == GOLDEN[recipe]
+
+
+def test_draws_are_the_recorded_bytes_and_as_many_as_asked_for() -> None:
+    found = inputs.keep(0.25, (2, 3, 17, 900), 7, 3)
+    assert inputs.digest([found]) == "a23ede743a138a5a4111f60d09fa68ec658d4bfe494c141bd6c91e2a2c1f7655"
+    assert abs(found.mean() - 0.75) < 0.01
 
 
 def test_a_mask_hides_some_and_leaves_a_key_to_each_row_that_it_says() -> None:
