@@ -81,8 +81,9 @@ void forward_row(const Head& head, std::ptrdiff_t row, float* p, float* o) {
 // ATTENTION_OK with the options in `known`, or a refusal. Of a smaller struct, an older caller's, the rest is 0.
 int check(const attention_problem* problem, const attention_options* options, attention_options* known) {
     if (!problem || !options) return ATTENTION_ERROR_NULL;
-    if (options->struct_size > static_cast<int>(sizeof *known)) return ATTENTION_ERROR_OPTIONS;
-    std::memcpy(known, options, options->struct_size);
+    const std::size_t size = options->struct_size;  // of a negative one a very large number
+    if (size > sizeof *known) return ATTENTION_ERROR_OPTIONS;
+    std::memcpy(known, options, size);
     const attention_problem& p = *problem;
     if (p.batch < 1 || p.heads < 1 || p.seq_len < 1 || p.head_dim < 1) return ATTENTION_ERROR_SHAPE;
     if (known->kv_len < 1 || known->kv_heads < 1 || p.heads % known->kv_heads) return ATTENTION_ERROR_SHAPE;

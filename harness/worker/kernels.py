@@ -145,10 +145,12 @@ class Extension:
     def _take(self, workload: AttentionWorkload) -> None:
         """`wire.Failed` where it has no code for the workload's options."""
         self.workload = workload
-        if workload.options and self.forward_options is None:
-            words = "it has no attention_forward_options (in Python forward_options), and the workload has options"
-            raise wire.Failed(protocol.UNSUPPORTED, f"{words}: {workload.options}")
-        self.call: Callable[..., Any] = self.forward_options if workload.options else self.forward  # type: ignore
+        self.call = self.forward
+        if workload.options:
+            if self.forward_options is None:
+                words = "it has no attention_forward_options (in Python forward_options), and the workload has options"
+                raise wire.Failed(protocol.UNSUPPORTED, f"{words}: {workload.options}")
+            self.call = self.forward_options
 
     def on(self, workload: Workload) -> Extension:
         """The same kernel for a workload that has another scale."""
