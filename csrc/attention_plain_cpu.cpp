@@ -1,5 +1,5 @@
 // Attention on the CPU, written out: one query row after the other, float32 throughout. Slow, and the shortest
-// example of a kernel that takes problems with options: other heads and rows of K and V, and masks.
+// example of a kernel that takes problems with options: other heads and rows of K and V, masks, dropout.
 //
 // Threads take query rows in turn. Each row is computed by one of them, so results do not depend on their number.
 #include "attention.h"
