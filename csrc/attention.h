@@ -36,13 +36,14 @@ enum {
     ATTENTION_ERROR_ALIGNMENT = -5, /* a tensor pointer is less aligned than the kernel's loads need */
     ATTENTION_ERROR_TOO_LARGE = -6, /* more tiles than one launch can index */
     ATTENTION_ERROR_THREADS = -7,   /* threads is below 0 */
-    ATTENTION_ERROR_MEMORY = -8     /* no host memory for the workspace */
+    ATTENTION_ERROR_MEMORY = -8,    /* no host memory for the workspace */
+    ATTENTION_ERROR_OPTIONS = -9    /* the kernel has no code for one of the options */
 };
 
 typedef struct attention_problem {
     int batch;    /* >= 1 */
-    int heads;    /* >= 1, the same for q, k and v */
-    int seq_len;  /* >= 1, the same for queries and keys; need not be a multiple of anything */
+    int heads;    /* >= 1, the same for q, k and v but for kv_heads in attention_options */
+    int seq_len;  /* >= 1, queries, and keys but for kv_len; need not be a multiple of anything */
     int head_dim; /* 64 or 128 in attention_scalar; other kernels may take others */
     int dtype;    /* ATTENTION_FP16, ATTENTION_BF16 or ATTENTION_FP32 */
     int causal;   /* nonzero: query i sees keys 0 to i */
@@ -62,6 +63,27 @@ typedef struct attention_problem {
  * Returns ATTENTION_OK or a code that attention_error_string explains. Thread-safe. */
 ATTENTION_EXPORT int attention_forward(const attention_problem* problem, const void* q, const void* k,
                                        const void* v, void* o, void* stream);
+
+/* What a problem may have beyond attention_problem. Later versions add fields at the end, and struct_size tells
+ * which there are. A kernel refuses with ATTENTION_ERROR_OPTIONS what it has no code for: a set field, and a
+ * struct that is larger than the one it was compiled with. It never ignores an option. */
+typedef struct attention_options {
+    int struct_size; /* sizeof(attention_options) of the caller */
+    int kv_heads;    /* >= 1, divides heads: head h of q reads head h / (heads / kv_heads) of k and v */
+    int kv_len;      /* >= 1, keys: k and v are [batch, kv_heads, kv_len, head_dim]. Causal: query i sees keys
+                      * 0 to i, however many there are */
+    const unsigned char* mask; /* NULL, or [batch, 1, seq_len, kv_len]: 0 hides a key from a query. The output
+                                * of a query that sees no key is zero */
+    const void* bias; /* NULL, or [batch, 1, seq_len, kv_len] of the problem's dtype: added to scale * q k^T */
+    const unsigned char* keep; /* NULL, or [batch, heads, seq_len, kv_len], the draws of dropout: where it is 0
+                                * a weight of the softmax counts as 0, and elsewhere keep_scale times */
+    float keep_scale;          /* 1 / (1 - p) of dropout with probability p */
+} attention_options;
+
+/* Optional: attention_forward on problems with options. A kernel without it is run on none of those. */
+ATTENTION_EXPORT int attention_forward_options(const attention_problem* problem,
+                                               const attention_options* options, const void* q, const void* k,
+                                               const void* v, void* o, void* stream);
 
 /* One line in English, never NULL, valid for the life of the library. */
 ATTENTION_EXPORT const char* attention_error_string(int code);

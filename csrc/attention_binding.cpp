@@ -18,10 +18,14 @@
 #endif
 
 #include <climits>
+#include <optional>
 #include <string>
 
-// Only kernels that choose among several ways have it.
+// Optional: not every kernel has them.
 extern "C" const char* attention_choice(const attention_problem* problem) __attribute__((weak));
+extern "C" int attention_forward_options(const attention_problem* problem, const attention_options* options,
+                                         const void* q, const void* k, const void* v, void* o, void* stream)
+    __attribute__((weak));
 
 namespace {
 
@@ -34,11 +38,10 @@ int dtype_of(const at::Tensor& q) {
     }
 }
 
-void check_like(const char* name, const at::Tensor& tensor, const at::Tensor& q) {
-    TORCH_CHECK(tensor.sizes() == q.sizes(), name, ": expected the shape of q, ", q.sizes(), ", got ",
-                tensor.sizes());
-    TORCH_CHECK(tensor.scalar_type() == q.scalar_type(), name, ": expected the dtype of q, ", q.scalar_type(),
-                ", got ", tensor.scalar_type());
+void check(const char* name, const at::Tensor& tensor, const at::Tensor& q, at::IntArrayRef sizes,
+           at::ScalarType dtype) {
+    TORCH_CHECK(tensor.sizes() == sizes, name, ": expected the shape ", sizes, ", got ", tensor.sizes());
+    TORCH_CHECK(tensor.scalar_type() == dtype, name, ": expected ", dtype, ", got ", tensor.scalar_type());
     TORCH_CHECK(tensor.device() == q.device(), name, ": expected the device of q, ", q.device(), ", got ",
                 tensor.device());
     TORCH_CHECK(tensor.is_contiguous(), name, ": expected a contiguous tensor, got strides ",
@@ -82,17 +85,9 @@ std::string choice(const at::Tensor& q, bool causal, double scale) {
     return attention_choice(&problem);
 }
 
-// Writes softmax(scale * q k^T + mask) v into out. All four: contiguous [batch, heads, seq_len, head_dim], of
-// one dtype, on one device. On CUDA the work is queued on the current stream of that device.
-void forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& out,
-             bool causal, double scale) {
-    check_like("q", q, q);
-    check_like("k", k, q);
-    check_like("v", v, q);
-    check_like("out", out, q);
-    for (const at::Tensor* input : {&q, &k, &v})
-        TORCH_CHECK(!overlap(*input, out), "out: expected its own memory, got that of an input");
-
+// Calls the kernel on a checked problem: `call` is given that and the stream.
+template <typename Call>
+void run(const char* name, const at::Tensor& q, bool causal, double scale, Call call) {
     attention_problem problem = problem_of(q, causal, scale);
     void* stream = nullptr;
 #if defined(ATTENTION_CUDA) && ATTENTION_CUDA
@@ -106,10 +101,77 @@ void forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, cons
     int code;
     {
         const pybind11::gil_scoped_release released;
-        code = attention_forward(&problem, q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(), stream);
+        code = call(&problem, stream);
     }
-    TORCH_CHECK(code == ATTENTION_OK, "attention_forward: ", attention_error_string(code), " (code ", code,
-                ", shape ", q.sizes(), ", ", q.scalar_type(), ", built with ", attention_tunables(), ")");
+    if (code == ATTENTION_ERROR_OPTIONS) {  // of pybind11's own exceptions none is Python's NotImplementedError
+        PyErr_SetString(PyExc_NotImplementedError, attention_error_string(code));
+        throw pybind11::error_already_set();
+    }
+    TORCH_CHECK(code == ATTENTION_OK, name, ": ", attention_error_string(code), " (code ", code, ", shape ",
+                q.sizes(), ", ", q.scalar_type(), ", built with ", attention_tunables(), ")");
+}
+
+void check_out(const at::Tensor& out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+    check("out", out, q, q.sizes(), q.scalar_type());
+    for (const at::Tensor* input : {&q, &k, &v})
+        TORCH_CHECK(!overlap(*input, out), "out: expected its own memory, got that of an input");
+}
+
+// Writes softmax(scale * q k^T + mask) v into out. All four: contiguous [batch, heads, seq_len, head_dim], of
+// one dtype, on one device. On CUDA the work is queued on the current stream of that device.
+void forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& out,
+             bool causal, double scale) {
+    check("q", q, q, q.sizes(), q.scalar_type());
+    check("k", k, q, q.sizes(), q.scalar_type());
+    check("v", v, q, q.sizes(), q.scalar_type());
+    check_out(out, q, k, v);
+    run("attention_forward", q, causal, scale, [&](const attention_problem* problem, void* stream) {
+        return attention_forward(problem, q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(), stream);
+    });
+}
+
+using Optional = std::optional<at::Tensor>;
+
+attention_options options_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                             const Optional& mask, const Optional& bias, const Optional& keep,
+                             double keep_scale) {
+    check("q", q, q, q.sizes(), q.scalar_type());
+    TORCH_CHECK(k.dim() == 4, "k: expected [batch, kv_heads, kv_len, head_dim], got ", k.dim(), " dimensions");
+    check("k", k, q, {q.size(0), k.size(1), k.size(2), q.size(3)}, q.scalar_type());
+    check("v", v, q, k.sizes(), q.scalar_type());
+    attention_options options{};
+    options.struct_size = sizeof options;
+    options.kv_heads = extent(k, 1);
+    options.kv_len = extent(k, 2);
+    const int64_t pairs[] = {q.size(0), 1, q.size(2), k.size(2)};
+    if (mask) {
+        check("mask", *mask, q, pairs, at::kBool);
+        options.mask = static_cast<const unsigned char*>(mask->data_ptr());
+    }
+    if (bias) {
+        check("bias", *bias, q, pairs, q.scalar_type());
+        options.bias = bias->data_ptr();
+    }
+    if (keep) {
+        check("keep", *keep, q, {q.size(0), q.size(1), q.size(2), k.size(2)}, at::kBool);
+        options.keep = static_cast<const unsigned char*>(keep->data_ptr());
+        options.keep_scale = static_cast<float>(keep_scale);
+    }
+    return options;
+}
+
+// The same on problems with options: k and v are [batch, kv_heads, kv_len, head_dim], the masks
+// [batch, 1, seq_len, kv_len], `mask` of booleans, `bias` of q's dtype; `keep` are the draws of dropout, booleans
+// [batch, heads, seq_len, kv_len].
+void forward_options(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& out,
+                     bool causal, double scale, const Optional& mask, const Optional& bias, const Optional& keep,
+                     double keep_scale) {
+    const attention_options options = options_of(q, k, v, mask, bias, keep, keep_scale);
+    check_out(out, q, k, v);
+    run("attention_forward_options", q, causal, scale, [&](const attention_problem* problem, void* stream) {
+        return attention_forward_options(problem, &options, q.data_ptr(), k.data_ptr(), v.data_ptr(),
+                                         out.data_ptr(), stream);
+    });
 }
 
 }  // namespace
@@ -120,6 +182,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
         "forward", &forward, pybind11::arg("q"), pybind11::arg("k"), pybind11::arg("v"), pybind11::arg("out"),
         pybind11::arg("causal"), pybind11::arg("scale"),
         "Writes softmax(scale * q k^T + mask) v into out; all contiguous [batch, heads, seq_len, head_dim].");
+    if (attention_forward_options)
+        m.def("forward_options", &forward_options, pybind11::arg("q"), pybind11::arg("k"), pybind11::arg("v"),
+              pybind11::arg("out"), pybind11::arg("causal"), pybind11::arg("scale"), pybind11::arg("mask"),
+              pybind11::arg("bias"), pybind11::arg("keep"), pybind11::arg("keep_scale"),
+              "The same on problems with options, see attention.h.");
     m.def("choice", &choice, pybind11::arg("q"), pybind11::arg("causal"), pybind11::arg("scale"),
           "Which of several ways the kernel takes for such a q, in one line; empty where it has one.");
     m.def(

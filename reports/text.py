@@ -174,7 +174,14 @@ def shape_text(workload: WorkloadInfo | None) -> str:
     sizes = {"B": workload.batch, "H": workload.heads, "S": workload.seq_len, "D": workload.head_dim}
     if None in sizes.values():
         return ""
-    return " ".join(f"{name}{size}" for name, size in sizes.items()) + (", causal" if workload.causal else "")
+    more = [
+        f"{workload.kv_heads} heads of K and V" if workload.kv_heads else "",
+        f"{workload.kv_len} keys" if workload.kv_len else "",
+        "causal" if workload.causal else "",
+        f"mask {workload.mask}" if workload.mask else "",
+        f"dropout {workload.dropout:g}" if workload.dropout else "",
+    ]
+    return ", ".join([" ".join(f"{name}{size}" for name, size in sizes.items()), *filter(None, more)])
 
 
 def tally_text(counts: Mapping[str, int]) -> str:

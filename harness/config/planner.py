@@ -35,8 +35,10 @@ def quick_thresholds(own: Thresholds) -> Thresholds:
 
 
 def attention_flops(shape: Shape, causal: bool) -> float:
-    """Floating-point operations of the two matrix products: 4 B H S^2 D, and what the mask leaves of them."""
-    pairs = shape.seq_len * (shape.seq_len + 1) / 2 if causal else shape.seq_len**2
+    """Floating-point operations of the two matrix products: 4 B H S K D, and what the mask leaves of them."""
+    rows, keys = shape.seq_len, shape.keys
+    rising = min(rows, keys)  # rows that each see one key more
+    pairs = rising * (rising + 1) / 2 + (rows - rising) * keys if causal else rows * keys
     return float(4 * shape.batch * shape.heads * pairs * shape.head_dim)
 
 
@@ -59,10 +61,13 @@ def _workload_infos(workload: Workload, selection: Selection) -> list[WorkloadIn
             dtype=dtype,
             devices=[device for device in DEVICES if dtype in getattr(workload.dtypes, device)],
             causal=workload.causal,
+            mask=workload.mask or "",
+            dropout=workload.dropout,
             scale=workload.scale or 1 / math.sqrt(shape.head_dim),
             trials=recipes,
             flops=attention_flops(shape, workload.causal),
-            bytes=4.0 * shape.elements * (4 if dtype == "float32" else 2),
+            bytes=2.0 * (shape.elements + shape.kv_elements) * (4 if dtype == "float32" else 2)
+            + workload.masks_bytes(dtype),
         )
         for dtype in dtypes
     ]

@@ -28,6 +28,8 @@ def unavailable(context: Context, cell: Cell) -> str:
     kernel, built = context.kernel(cell.kernel), context.builds[cell.environment, cell.kernel, cell.device]
     if reason := no_entry_point(kernel):
         return reason
+    if context.plan.workload(cell.workload).has_options:
+        return "its workload has options, and the executable calls attention_forward alone"
     if built.status != protocol.OK:
         return f"its build is {built.status.replace('_', ' ')}: {built.message}"
     return ""

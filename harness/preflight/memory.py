@@ -30,15 +30,18 @@ UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 def needs(workload: Workload, dtype: Dtype, device: Device, *, math: bool) -> dict[str, dict[str, int]]:
     """Bytes by what has the memory, `this machine` or `its GPU`, and by what they are for."""
     shape = workload.shape
-    tensor = dtypes.size_bytes(dtype, (shape.elements,))
-    calls = {"Q, K and V": 3 * tensor, "output": tensor}
+    output = dtypes.size_bytes(dtype, (shape.elements,))
+    given = {"Q, K and V": output + 2 * dtypes.size_bytes(dtype, (shape.kv_elements,))}
+    if masks := workload.masks_bytes(dtype):
+        given["mask and draws of dropout"] = masks
+    calls = {**given, "output": output}
     if math:  # its logits, and their softmax
-        scores = dtypes.size_bytes(dtype, (shape.batch * shape.heads * shape.seq_len**2,))
+        scores = dtypes.size_bytes(dtype, (shape.batch * shape.heads * shape.seq_len * shape.keys,))
         calls["scores of the reference math"] = 2 * scores
     judging = {"truth and error scale in float64": 2 * FLOAT64_BYTES * shape.elements}
     if device == "cpu":
         return {"this machine": calls | judging}
-    return {"this machine": {"Q, K and V": 3 * tensor, "output": tensor, **judging}, "its GPU": calls}
+    return {"this machine": {**given, "output": output, **judging}, "its GPU": calls}
 
 
 def expected_mib(matrix: Matrix, kernel: Kernel, device: Device, workloads: Collection[str]) -> int | None:

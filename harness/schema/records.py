@@ -123,7 +123,9 @@ class TargetResult(Outcome):
 class KnownWrong(Record):
     """A known wrong answer that the judge made from the truth of the first trial, and whether the rule saw it."""
 
-    kind: str = Field(description="zeros, input, previous, mean, stale, short, scaled, added, row or softmax scale")
+    kind: str = Field(
+        description="zeros, input, previous, mean, stale, short, scaled, added, row, misread or softmax scale"
+    )
     name: str
     size: float | None = Field(default=None, description="of what comes in sizes: a share")
     seen: bool

@@ -21,6 +21,10 @@ class WorkloadInfo(Record):
     heads: int | None = None
     seq_len: int | None = None
     head_dim: int | None = None
+    kv_heads: int | None = Field(default=None, description="of K and V, where they have fewer than Q")
+    kv_len: int | None = Field(default=None, description="keys, where they are more or fewer than the queries")
+    mask: str = Field(default="", description="a recipe of `harness.worker.inputs.mask`; empty: none")
+    dropout: float = Field(default=0.0, description="probability; a kernel is given the draws")
     causal: bool | None = None
     scale: float | None = None
     trials: dict[str, int] = Field(default={}, description="recipe to number of trials")
@@ -28,7 +32,12 @@ class WorkloadInfo(Record):
     operator: dict[str, Any] | None = Field(default=None, description="what an operator of PyTorch's is called with")
     backward: bool = Field(default=False, description="whether gradients are outputs, and their time is in the time")
     flops: float | None = Field(default=None, description="floating-point operations of one call")
-    bytes: float | None = Field(default=None, description="fewest bytes that one call moves: Q, K, V read, O written")
+    bytes: float | None = Field(default=None, description="fewest bytes that one call moves: Q, K, V, masks in, O out")
+
+    @property
+    def has_options(self) -> bool:
+        """Whether an attention has more to it than `attention_problem` of csrc/attention.h."""
+        return bool(self.kv_heads or self.kv_len or self.mask or self.dropout)
 
 
 class KernelInfo(Record):

@@ -85,7 +85,9 @@ class Fresh:
         """The bits of a tensor's elements that are drawn; None where they are not continuous."""
         array, attention = self.base[index], self.workload.problem is None
         if attention:
-            dtype = self.workload.dtype
+            dtype = self.workload.inputs[index][1]
+            if dtype not in BITS:
+                return None
         else:
             if not self.base.continuous[index]:
                 return None

@@ -140,8 +140,8 @@ class Callee:
     def _values(self) -> list[Any]:
         """Arguments like those of its calls. What the elements of an attention's are matters to nobody here."""
         if self.workload.problem is None:
-            like = {"dtype": getattr(self.torch, self.workload.dtype), "device": self.request.device}
-            return [self.torch.zeros(self.workload.shape, **like) for _ in "QKV"]
+            likes = [(shape, getattr(self.torch, dtype)) for shape, dtype in self.workload.inputs]
+            return [self.torch.zeros(shape, dtype=dtype, device=self.request.device) for shape, dtype in likes]
         arrays = self.workload.arrays(RECIPE, 0, self.request.seed)
         values: list[Any] = self.workload.arguments(arrays, self.request.device)
         return values

@@ -31,6 +31,8 @@ LARGE = 8.0  # factor on Q in `large_logits`: logits spread by 8, so that few ke
 STEEP = 64.0  # the same in `steep_logits`: exp overflows float32 where the maximum is not taken off first
 TAIL_KEYS, TAIL = 16, 16.0  # `dominant_tail`: the last keys' products with every query are larger by TAIL * TAIL
 OFFSET = 256.0  # `offset_logits`: every product is larger by OFFSET * OFFSET, which is beyond float16's range
+MASK, KEEP = 3, 4  # the tensors' numbers: Q, K and V are 0 to 2
+EMPTY = 8  # of so many rows of `empty_rows` one sees no key
 LANES = np.uint64(0x0000FFFF0000FFFF)
 AT_ONCE = 1 << 15  # deviates made at a time: their words stay in a processor's cache
 PART = 1 << 20  # deviates that a thread makes
@@ -75,12 +77,15 @@ def stream(seed: int, trial: int, tensor: int, word: int) -> Any:
     return generator
 
 
-def generate(recipe: str, dtype: str, shape: Shape, seed: int, trial: int, each: Each = map) -> list[Array]:
-    """Q, K and V of one trial, each [batch, head, row, column] in `dtype`'s storage (see `dtypes`).
+def generate(
+    recipe: str, dtype: str, shape: Shape, seed: int, trial: int, each: Each = map, kv_shape: Shape | None = None
+) -> list[Array]:
+    """Q, K and V of one trial, each [batch, head, row, column] in `dtype`'s storage (see `dtypes`); K and V of
+    `kv_shape`, where that is another.
 
     independent: three independent tensors. shared_qkv: the three are equal, so every row's largest logit
-    is its own: a fault in the softmax's rescaling hides. large_logits: Q is eight times larger, so that
-    the softmax is peaked and a wrong maximum overflows.
+    is its own: a fault in the softmax's rescaling hides. Of other K and V, Q's rows are those of its head's K,
+    in turn. large_logits: Q is eight times larger, so that the softmax is peaked and a wrong maximum overflows.
 
     Of experiments alone, each made from `independent`: steep_logits: Q is 64 times larger. dominant_tail: the last 16
     keys carry almost all weight, for every row. offset_logits: all logits are larger by one number, which changes no
@@ -88,17 +93,55 @@ def generate(recipe: str, dtype: str, shape: Shape, seed: int, trial: int, each:
     its first, and so is every output. zero_q: Q is zero, all weights are equal, and every output is a mean of V.
     halved_4 and halved_8: the three are halved so many times.
     """
-    count = int(np.prod(shape))
-    q = deviates(seed, trial, 0, count, each)
+    kv_shape = kv_shape or shape
+
+    def drawn(index: int, own: Shape) -> Array:
+        return deviates(seed, trial, index, int(np.prod(own)), each).reshape(own)
+
     if recipe == "shared_qkv":
-        first = _encoded(q.reshape(shape), dtype, each)
-        return [first, first.copy(), first.copy()]
+        k = _encoded(drawn(0, kv_shape), dtype, each)
+        q = k.repeat(shape[1] // kv_shape[1], axis=1)[:, :, np.arange(shape[2]) % kv_shape[2]]
+        return [np.ascontiguousarray(q), k, k.copy()]
     if recipe not in CHANGES:
         raise ValueError(f"unknown input recipe: {recipe!r}")
-    rest = (deviates(seed, trial, index, count, each) for index in (1, 2))
-    values = [values.reshape(shape) for values in (q, *rest)]
+    values = [drawn(index, own) for index, own in enumerate((shape, kv_shape, kv_shape))]
     CHANGES[recipe](*values)
     return [_encoded(tensor, dtype, each) for tensor in values]
+
+
+def mask(recipe: str, dtype: str, shape: Shape, seed: int, trial: int, each: Each = map) -> Array:
+    """What of [batch, 1, rows, keys] is seen, as booleans; of `bias` what is added to the logits, in `dtype`'s storage.
+
+    padding: each sequence has a length of its own, below the number of keys where it can be, and the keys after it are
+    hidden. random: half of all pairs are hidden, and each row sees one key at least. empty_rows: the same, and every
+    eighth row, the last one among them, sees none. bias: approximately normal numbers.
+    """
+    batch, _, rows, keys = shape
+    if recipe == "padding":
+        lengths = 1 + stream(seed, trial, MASK, 0).random_raw(batch) % np.uint64(max(1, keys - 1))
+        seen = np.arange(keys) < lengths[:, None, None, None]
+        return np.ascontiguousarray(np.broadcast_to(seen, shape))
+    values = deviates(seed, trial, MASK, int(np.prod(shape)), each).reshape(shape)
+    if recipe == "bias":
+        return _encoded(values, dtype, each)
+    seen = values > 0
+    seen[:, :, np.arange(rows), np.arange(rows) % keys] = True
+    if recipe == "empty_rows":
+        seen[:, :, (rows - 1) % EMPTY :: EMPTY] = False
+    return seen
+
+
+def keep(dropout: float, shape: Shape, seed: int, trial: int, each: Each = map) -> Array:
+    """The draws of dropout with that probability, for [batch, heads, rows, keys]: true where a weight is kept."""
+    result = np.empty(int(np.prod(shape)), bool)
+    least = np.uint64(int(dropout * 2.0**64))
+
+    def draw(first: int) -> None:
+        size = min(PART, len(result) - first)
+        result[first : first + size] = stream(seed, trial, KEEP, first).random_raw(size) >= least
+
+    list(each(draw, range(0, len(result), PART)))
+    return result.reshape(shape)
 
 
 def _encoded(values: Array, dtype: str, each: Each) -> Array:

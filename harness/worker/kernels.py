@@ -6,6 +6,10 @@ An extension module has one of two forms:
 * ``forward(q, k, v, causal, scale)`` returns the output; the module says so: ``RETURNS_OUTPUT = True``
   (``m.attr("RETURNS_OUTPUT") = true;`` in its binding).
 
+Workloads with options (`AttentionWorkload.options`) are for those alone that have ``forward_options`` too: the same
+with four arguments more: the boolean mask, the additive mask, the draws of dropout, each None where there is none, and
+the factor 1 / (1 - p) of dropout. NotImplementedError refuses.
+
 A problem's kernel is a Python file that defines ``ModelNew``. A plain shared object with the C entry point of
 csrc/attention.h is called without a binding, through ctypes. It leaves the CUDA and OpenMP runtimes undefined: they are
 resolved by those that this PyTorch has loaded, as they are for an extension. The machine code is another environment's,
@@ -38,6 +42,7 @@ Call = Callable[[], Any]  # runs the kernel once, and gives its output
 Fill = Callable[[Any], Any]  # puts a pattern into a tensor, and gives the tensor
 
 EXCERPT_CHARACTERS = 8000
+NO_OPTIONS = -9  # ATTENTION_ERROR_OPTIONS of the C interface
 STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 LINE_TELLS = (ImportError, NameError, AttributeError)  # of a SyntaxError the message has it
 OURS = (os.path.dirname(os.path.abspath(__file__)) + os.sep, "<frozen importlib")
@@ -125,6 +130,7 @@ class Extension:
 
     note = ""  # on what ran
     forward: Callable[..., Any]
+    forward_options: Callable[..., Any] | None = None
     chooses: Callable[..., object] | None
 
     def __init__(self, artifact: str, workload: AttentionWorkload) -> None:
@@ -133,14 +139,30 @@ class Extension:
             self.forward = module.forward
             self.returns = bool(getattr(module, "RETURNS_OUTPUT", False))
             self.chooses = getattr(module, "choice", None)
-        self.rest = (bool(workload.causal), float(workload.scale))
+            self.forward_options = getattr(module, "forward_options", None)
+        self._take(workload)
+
+    def _take(self, workload: AttentionWorkload) -> None:
+        """`wire.Failed` where it has no code for the workload's options."""
+        self.workload = workload
+        self.call = self.forward
+        if workload.options:
+            if self.forward_options is None:
+                words = "it has no attention_forward_options (in Python forward_options), and the workload has options"
+                raise wire.Failed(protocol.UNSUPPORTED, f"{words}: {workload.options}")
+            self.call = self.forward_options
 
     def on(self, workload: Workload) -> Extension:
         """The same kernel for a workload that has another scale."""
         assert workload.problem is None
         found = copy.copy(self)
-        found.rest = (bool(workload.causal), float(workload.scale))
+        found._take(workload)
         return found
+
+    def _rest(self, given: list[Any]) -> tuple[Any, ...]:
+        """The arguments after the tensors."""
+        plain = bool(self.workload.causal), float(self.workload.scale)
+        return (*plain, *self.workload.masks(given), self.workload.keep_scale) if self.workload.options else plain
 
     def bind(self, arguments: list[Any], *, anew: bool = False, fill: Fill = tensors.poison, out: Any = None) -> Call:
         """A function of no arguments that runs the kernel once and gives its output, poisoned before any run.
@@ -148,23 +170,26 @@ class Extension:
         `anew`: every call gives an output of its own, as a reference's does, and none is poisoned. `fill` poisons.
         `out`: where the output goes, where the kernel is given that.
         """
-        q, k, v = arguments
+        q, k, v, *masks = arguments
+        rest = self._rest(masks)
         if self.returns:
             tensors.leave_poison_behind(q.numel() * q.element_size(), q.device, fill)
-            return lambda: self.forward(q, k, v, *self.rest)
-        if anew:
-            return lambda: self._into(torch.empty_like(q), arguments)
-        out = fill(torch.empty_like(q)) if out is None else out
-        return lambda: self._into(out, arguments)
+            return lambda: self.call(q, k, v, *rest)
+        given = None if anew else fill(torch.empty_like(q)) if out is None else out
+
+        def write() -> Any:
+            to = torch.empty_like(q) if given is None else given
+            self.call(q, k, v, to, *rest)
+            return to
+
+        return write
 
     def choice(self, arguments: list[Any]) -> str:
         """Which of several ways the kernel says that it takes, in one line; empty where it does not say."""
-        chooses = self.chooses
-        return "" if chooses is None else said(lambda: chooses(arguments[0], *self.rest))[: protocol.MESSAGE_CHARACTERS]
-
-    def _into(self, out: Any, arguments: list[Any]) -> Any:
-        self.forward(*arguments, out, *self.rest)
-        return out
+        chooses = None if self.workload.options else self.chooses
+        if chooses is None:
+            return ""
+        return said(lambda: chooses(arguments[0], *self._rest([])))[: protocol.MESSAGE_CHARACTERS]
 
 
 class Problem(ctypes.Structure):
@@ -173,6 +198,16 @@ class Problem(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_int) for name in ("batch", "heads", "seq_len", "head_dim", "dtype", "causal", "threads")),
         ("scale", ctypes.c_float),
+    ]
+
+
+class Options(ctypes.Structure):
+    """`attention_options`."""
+
+    _fields_ = [
+        *((name, ctypes.c_int) for name in ("struct_size", "kv_heads", "kv_len")),
+        *((name, ctypes.c_void_p) for name in ("mask", "bias", "keep")),
+        ("keep_scale", ctypes.c_float),
     ]
 
 
@@ -200,19 +235,40 @@ class Library(Extension):
             self.entry.restype = ctypes.c_int
             self.library.attention_error_string.argtypes = [ctypes.c_int]
             self.library.attention_error_string.restype = ctypes.c_char_p
-        self.rest = (bool(workload.causal), float(workload.scale))
+            self.with_options = getattr(self.library, "attention_forward_options", None)
+            if self.with_options is not None:
+                self.with_options.argtypes = [ctypes.POINTER(Problem), ctypes.POINTER(Options), *[ctypes.c_void_p] * 5]
+                self.with_options.restype = ctypes.c_int
+                self.forward_options = self._forward_options
+        self._take(workload)
         self.note = ", ".join(native.described(name) for name in native.loaded(NAMED_RUNTIME))
 
     def forward(self, q: Any, k: Any, v: Any, out: Any, causal: bool, scale: float) -> None:
         """As the shipped binding's: on a GPU queued on the current stream. RuntimeError where the kernel refuses."""
-        name = tensors.dtype_name(q)
+        self._run(self.entry, [], [q, k, v, out], causal, scale)
+
+    def _forward_options(
+        self, q: Any, k: Any, v: Any, out: Any, causal: bool, scale: float, mask: Any, bias: Any, keep: Any,
+        keep_scale: float,
+    ) -> None:  # fmt: skip
+        options = Options(ctypes.sizeof(Options), *k.shape[1:3], *map(_address, (mask, bias, keep)), keep_scale)
+        assert self.with_options is not None
+        self._run(self.with_options, [ctypes.byref(options)], [q, k, v, out], causal, scale)
+
+    def _run(self, entry: Any, options: list[Any], given: list[Any], causal: bool, scale: float) -> None:
+        q, name = given[0], tensors.dtype_name(given[0])
         threads = 0 if q.is_cuda else torch.get_num_threads()
         problem = Problem(*q.shape, dtypes.C_INTERFACE[name], causal, threads, scale)
         stream = torch.cuda.current_stream(q.device).cuda_stream if q.is_cuda else None
-        code = self.entry(ctypes.byref(problem), *(tensor.data_ptr() for tensor in (q, k, v, out)), stream)
+        code = entry(ctypes.byref(problem), *options, *map(_address, given), stream)
         if code:
             reason = said(lambda: self.library.attention_error_string(code).decode(errors="replace"))
-            raise RuntimeError(f"attention_forward: {reason} (code {code}, shape {list(q.shape)}, {name})")
+            refused = NotImplementedError if code == NO_OPTIONS else RuntimeError
+            raise refused(f"{entry.__name__}: {reason} (code {code}, shape {list(q.shape)}, {name})")
+
+
+def _address(tensor: Any) -> Any:
+    return None if tensor is None else tensor.data_ptr()
 
 
 class Model:

@@ -287,10 +287,14 @@ def _some_rows(workload: Any, pick: Picked) -> tuple[Any, Picked]:
     positions = np.array(sorted(generator.sample(range(rows), count)))
 
     def part(array: Array, places: Any = slice(None)) -> Array:
-        return np.ascontiguousarray(array.reshape(batch * heads, *array.shape[2:])[chosen][None, :, places])
+        own = [head * array.shape[1] // heads for head in chosen]  # of K and V those that the chosen ones share
+        return np.ascontiguousarray(array.reshape(-1, *array.shape[2:])[own][None, :, places])
 
-    q, k, v = pick.arrays
-    found = pick._replace(arrays=[part(q, positions), part(k), part(v)], output=part(pick.output, positions))
+    q, k, v, *masks = pick.arrays
+    of_rows = [part(mask, positions) for mask in masks]
+    found = pick._replace(
+        arrays=[part(q, positions), part(k), part(v), *of_rows], output=part(pick.output, positions)
+    )
     return workload.part(len(chosen), positions), found
 
 

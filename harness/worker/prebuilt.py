@@ -121,7 +121,7 @@ class EntryPoint(kernels.Extension):
     def __init__(self, path: str, entry: str, workload: AttentionWorkload) -> None:
         with kernels.blamed(f"{protocol.LOADING}{entry}"):
             self.forward = _load(path, entry)
-        self.rest = (bool(workload.causal), float(workload.scale))
+        self._take(workload)
 
 
 def load(request: wire.KernelRequest, workload: AttentionWorkload) -> kernels.Extension:

@@ -47,24 +47,31 @@ def forced(name: str) -> Iterator[None]:
         yield
 
 
-def attention(q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
-    return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale)
+def attention(q: Any, k: Any, v: Any, causal: bool, scale: float, mask: Any = None) -> Any:
+    """Heads of K and V that several of Q share are repeated first, in every version alike: 2.1.0 has no `enable_gqa`,
+    and later ones refuse it on some backends."""
+    shared = q.shape[1] // k.shape[1]
+    if shared > 1:
+        k, v = (tensor.repeat_interleave(shared, dim=1) for tensor in (k, v))
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, is_causal=causal, scale=scale)
 
 
 class SdpaReference:
     """A backend, forced by name, on attentions of one kind."""
 
-    def __init__(self, name: str, causal: bool, scale: float) -> None:
+    def __init__(self, name: str, causal: bool, scale: float, masked: bool = False, drops: bool = False) -> None:
         self.name, self.causal, self.scale = name, causal, scale
+        self.masked, self.drops = masked, drops
 
     def active(self) -> ContextManager[None]:
         """The context in which a bound call uses the backend."""
         return forced(self.name)
 
     def bind(self, arguments: list[Any]) -> Callable[[], Any]:
-        q, k, v = arguments
+        q, k, v, *masks = arguments
         causal, scale = self.causal, self.scale
-        return lambda: attention(q, k, v, causal, scale)
+        mask = masks[0] if self.masked else None
+        return lambda: attention(q, k, v, causal, scale, mask)
 
     def judged(self, call: Callable[[], Any]) -> Any:
         """A bound call whose output is looked at."""
@@ -72,6 +79,8 @@ class SdpaReference:
 
     def attempt(self, arguments: list[Any]) -> None:
         """One call, to find out whether it runs at all; `unsupported` with PyTorch's reason where not."""
+        if self.drops:
+            raise unsupported("SDPA draws its own dropout, and cannot be given draws")
         device = arguments[0].device.type
         try:
             with warnings.catch_warnings(record=True) as caught, self.active():

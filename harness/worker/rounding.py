@@ -57,9 +57,11 @@ def effective(precision: Iterable[str], dtype: str) -> list[str]:
 
 
 def emulate(
-    queries: Array, keys: Array, values: Array, scale: float, hidden: Array | None, dtype: str, sums: Draw | None = None
-) -> Array:
-    """Half types: Q [rows, D], K [keys, D], V [keys, columns] to outputs in float64; True in `hidden` masks.
+    queries: Array, keys: Array, values: Array, scale: float, hidden: Array | None, bias: Array | None = None,
+    kept: Array | None = None, *, dtype: str, sums: Draw | None = None,
+) -> Array:  # fmt: skip
+    """Half types: Q [rows, D], K [keys, D], V [keys, columns] to outputs in float64; True in `hidden` masks, and `bias`
+    is added to the logits. `kept`, of dropout, are factors of the weights once they are summed.
 
     `sums`, of declared float16 accumulators, draws their errors (see `sum_error`).
     """
@@ -70,12 +72,14 @@ def emulate(
         squares = np.square(queries) @ np.square(keys).T
         logits += sum_error(squares, logits, queries.shape[1], dtypes.UNIT_ROUNDOFF["float16"]) * sums(logits.shape)
     logits *= scale
+    if bias is not None:
+        logits += bias
     if hidden is not None:
         logits[hidden] = -np.inf
     rounded = logits.astype(np.float32)
     weights = np.exp((rounded - rounded.max(axis=1, keepdims=True)).astype(np.float64)).astype(np.float32)
     total = weights.sum(axis=1, keepdims=True, dtype=np.float64)
-    weights = dtypes.quantise(weights, dtype)
+    weights = dtypes.quantise(weights if kept is None else weights * kept, dtype)
     output = weights @ exact
     if sums:
         squares = np.square(weights) @ np.square(exact)
@@ -84,9 +88,10 @@ def emulate(
 
 
 def emulate_single(
-    queries: Array, keys: Array, values: Array, scale: float, hidden: Array | None, operand: Operand | None = None
-) -> Array:
-    """Float32: Q [rows, D], K [keys, D], V [keys, columns] to outputs in float64; True in `hidden` masks.
+    queries: Array, keys: Array, values: Array, scale: float, hidden: Array | None, bias: Array | None = None,
+    kept: Array | None = None, *, operand: Operand | None = None,
+) -> Array:  # fmt: skip
+    """Float32: Q [rows, D], K [keys, D], V [keys, columns] to outputs in float64; `hidden`, `bias` and `kept` as above.
 
     Transposed inside, so that the innermost loops run over rows, which are contiguous.
     """
@@ -99,11 +104,13 @@ def emulate_single(
         np.multiply(keys[:, index, None], left[index], out=product)
         logits += product
     logits *= np.float32(scale)
+    if bias is not None:
+        logits += bias.T
     if hidden is not None:
         logits[hidden.T] = -np.inf
     logits -= logits.max(axis=0)
     weights = np.exp(logits.astype(np.float64)).astype(np.float32)
-    entering = operand(weights)
+    entering = operand(weights if kept is None else weights * kept.T.astype(np.float32))
     total = np.zeros(len(queries), np.float32)
     output = np.zeros((values.shape[1], len(queries)), np.float32)
     product = np.empty_like(output)

@@ -50,12 +50,21 @@ def attention(
     precision: Sequence[str] = (),
     realisation: int = 0,
     positions: Array | None = None,
+    mask: Array | None = None,
+    keep: Array | None = None,
+    dropout: float = 0.0,
+    emulates: bool = True,
 ) -> tuple[Array, Array]:
     """Float64 softmax(scale Q K^T) V of stored [batch, head, row, column] arrays, and its emulation in the dtype.
 
+    Heads of Q share those of K and V in turn, as many each, where there are fewer (grouped-query attention).
     `positions` [rows] are those of Q's rows in the sequence, ascending; None: all of them. `causal` masks the keys
-    after a row's position. `each` runs a function on every head. Operands of declared TF32 are rounded in one
-    `realisation` and cut off in the next.
+    after a row's position, counted from the first key, however many keys there are: as `is_causal` does in PyTorch.
+    `mask` [batch, 1 or heads, rows, keys]: booleans, true where a key is seen, or what is added to the logits, stored.
+    The output of a row that sees no key is zero: of no values none is the mean. `keep` [batch, heads, rows, keys] are
+    the draws of `dropout`: weights that are kept count 1 / (1 - dropout) times, the others not.
+    `each` runs a function on every head. Operands of declared TF32 are rounded in one `realisation` and cut off in the
+    next. Without `emulates` the emulation is zero, and costs nothing.
     """
     batch, heads, rows, _ = q.shape
     positions = np.arange(rows) if positions is None else positions
@@ -65,15 +74,36 @@ def attention(
     step = max(1, (4 * BLOCK_ELEMENTS if dtype == "float32" else BLOCK_ELEMENTS) // k.shape[2])
 
     def one(head: tuple[int, int]) -> None:
-        queries, keys, values = (dtypes.decode(tensor[head], dtype) for tensor in (q, k, v))
-        arithmetic = _arithmetic(dtype, precision, realisation, head[0] * heads + head[1])
+        queries, keys, values = _of_head(q, k, v, head, dtype)
+        arithmetic = _arithmetic(dtype, precision, realisation, head[0] * heads + head[1]) if emulates else _nothing
         for start in range(0, rows, step):
             block = slice(start, min(start + step, rows))
             part = queries[block], keys, values, positions[block] if causal else None, scale
-            truth[head][block], emulated[head][block] = _rows(*part, arithmetic)
+            kept = None if keep is None else keep[head][block] / (1 - dropout)
+            masked = _of_rows(mask, head, block, dtype)
+            truth[head][block], emulated[head][block] = _rows(*part, arithmetic, masked, kept)
 
     list(each(one, np.ndindex(batch, heads)))
     return truth, emulated
+
+
+def _of_head(q: Array, k: Array, v: Array, head: tuple[int, int], dtype: str) -> Iterator[Array]:
+    """Q, K and V of (batch entry, head of Q)."""
+    batch, number = head
+    shared = batch, number * k.shape[1] // q.shape[1]
+    return (dtypes.decode(array, dtype) for array in (q[head], k[shared], v[shared]))
+
+
+def _of_rows(mask: Array | None, head: tuple[int, int], rows: slice, dtype: str) -> Array | None:
+    """A mask's rows of (batch entry, head), decoded."""
+    if mask is None:
+        return None
+    found: Array = mask[head[0], head[1] % mask.shape[1], rows]
+    return found if found.dtype == bool else dtypes.decode(found, dtype)
+
+
+def _nothing(*_rows: object) -> float:
+    return 0.0
 
 
 def _arithmetic(dtype: str, precision: Sequence[str], realisation: int, head: int) -> Callable[..., Array]:
@@ -93,55 +123,88 @@ def _arithmetic(dtype: str, precision: Sequence[str], realisation: int, head: in
 
 
 def _rows(
-    queries: Array, keys: Array, values: Array, last: Array | None, scale: float, arithmetic: Callable[..., Array]
-) -> tuple[Array, Array]:
+    queries: Array, keys: Array, values: Array, last: Array | None, scale: float, arithmetic: Callable[..., Any],
+    mask: Array | None, kept: Array | None,
+) -> tuple[Array, Any]:  # fmt: skip
     """Truth and emulation of some rows of a head. `last` [rows], ascending: the last key that each sees."""
-    hidden = None
     if last is not None:
         count = min(int(last[-1]) + 1, len(keys))
         keys, values = keys[:count], values[:count]
-        hidden = np.arange(count)[None, :] > last[:, None]
+    hidden, bias = _masked(last, mask, len(keys))
+    empty: Any = np.zeros((len(queries), 1), bool)
+    if hidden is not None:
+        empty = hidden.all(axis=1, keepdims=True)
+        hidden = hidden & ~empty  # so that there are numbers, in place of which stand zeros
     exact = values.astype(np.float64)
-    logits = (queries.astype(np.float64) @ keys.T.astype(np.float64)) * scale
+    logits = _logits(queries.astype(np.float64), keys.astype(np.float64), scale, hidden, bias)
+    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+    kept = None if kept is None else kept[:, : len(keys)]
+    truth = ((weights if kept is None else weights * kept) @ exact) / weights.sum(axis=1, keepdims=True)
+    emulated = arithmetic(queries, keys, values, scale, hidden, bias, kept)
+    return np.where(empty, 0.0, truth), np.where(empty, 0.0, emulated)
+
+
+def _masked(last: Array | None, mask: Array | None, keys: int) -> tuple[Array | None, Array | None]:
+    """(what is hidden, what is added) of the first so many keys."""
+    hidden = None if last is None else np.arange(keys)[None, :] > last[:, None]
+    if mask is None:
+        return hidden, None
+    mask = mask[:, :keys]
+    if mask.dtype != bool:
+        return hidden, mask
+    return ~mask if hidden is None else hidden | ~mask, None
+
+
+def _logits(queries: Array, keys: Array, scale: float, hidden: Array | None, bias: Array | None) -> Array:
+    logits: Array = (queries @ keys.T) * scale
+    if bias is not None:
+        logits += bias
     if hidden is not None:
         logits[hidden] = -np.inf
-    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
-    truth = (weights @ exact) / weights.sum(axis=1, keepdims=True)
-    return truth, arithmetic(queries, keys, values, scale, hidden)
+    return logits
 
 
 def wrong(
-    q: Array, k: Array, v: Array, causal: bool, scale: float, dtype: str, each: Each = map
-) -> Iterator[WrongAnswer]:
+    q: Array, k: Array, v: Array, causal: bool, scale: float, dtype: str, each: Each = map, mask: Array | None = None,
+    keep: Array | None = None, dropout: float = 0.0,
+) -> Iterator[WrongAnswer]:  # fmt: skip
     """What faulty attentions give, see `power.specific`.
 
     All from one pass. A wrong scale to first order: the derivative of softmax(scale Q K^T) V by the scale.
     """
+    if causal:  # what no row sees cannot be missed
+        k, v = k[:, :, : q.shape[2]], v[:, :, : q.shape[2]]
     truth = np.empty((*q.shape[:3], v.shape[3]))
     one, eighth, slope, mean = (np.empty_like(truth) for _ in range(4))
     count, batch_heads = k.shape[2], list(np.ndindex(*q.shape[:2]))
-    middle = count // 2
+    seen_keys = np.arange(count)
+    if mask is not None and mask.dtype == bool:
+        seen_keys = np.flatnonzero(mask[..., :count].any(axis=(0, 1, 2)))
+    middle = int(seen_keys[len(seen_keys) // 2])
     tail = slice(middle, middle + max(1, count // 8))
     step = max(1, BLOCK_ELEMENTS // count)
 
     def head(at: tuple[int, int]) -> None:
-        queries, keys, values = (dtypes.decode(tensor[at], dtype).astype(np.float64) for tensor in (q, k, v))
+        queries, keys, values = (array.astype(np.float64) for array in _of_head(q, k, v, at, dtype))
         for start in range(0, len(queries), step):
             block = slice(start, start + step)
-            logits = (queries[block] @ keys.T) * scale
-            if causal:
-                logits[np.arange(count)[None, :] > np.arange(start, start + len(logits))[:, None]] = -np.inf
-            weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+            last = np.arange(len(queries))[block] if causal else None
+            logits = _logits(queries[block], keys, scale, *_masked(last, _of_rows(mask, at, block, dtype), count))
             seen = np.isfinite(logits)
-            total, product = weights.sum(axis=1, keepdims=True), weights @ values
+            empty = ~seen.any(axis=1, keepdims=True)
+            weights = np.exp(logits - np.where(empty, 0.0, logits.max(axis=1, keepdims=True)))
+            kept: Any = 1.0 if keep is None else keep[at][block, :count] / (1 - dropout)
+            entering = weights * kept
+            total, product = weights.sum(axis=1, keepdims=True) + empty, entering @ values
             truth[at][block] = right = product / total
             for found, dropped in ((one, slice(middle, middle + 1)), (eighth, tail)):
                 left = total - weights[:, dropped].sum(axis=1, keepdims=True)
-                short = product - weights[:, dropped] @ values[dropped]
+                short = product - entering[:, dropped] @ values[dropped]
                 found[at][block] = np.where(left > 0, short / np.where(left > 0, left, 1), 0.0)
-            weights *= np.where(seen, logits, 0.0)
-            slope[at][block] = (weights @ values - weights.sum(axis=1, keepdims=True) * right) / total
-            mean[at][block] = (seen @ values) / seen.sum(axis=1, keepdims=True)
+            finite = np.where(seen, logits, 0.0)
+            lost = (weights * finite).sum(axis=1, keepdims=True) * right
+            slope[at][block] = ((entering * finite) @ values - lost) / total
+            mean[at][block] = ((seen * kept) @ values) / (seen.sum(axis=1, keepdims=True) + empty)
 
     list(each(head, batch_heads))
     if count > 1:
@@ -149,8 +212,31 @@ def wrong(
         yield "short", "one key dropped", None, one
         yield "short", "an eighth of the keys dropped", None, eighth
         yield "mean", "uniform weights", None, mean
+    for name, keys, values, seen, kept in _misread(q, k, v, mask, keep):
+        found, _ = attention(
+            q, keys, values, causal, scale, dtype, each, mask=seen, keep=kept, dropout=dropout, emulates=False
+        )
+        if not np.allclose(found, truth, rtol=1e-9, atol=1e-12):  # on some inputs it is no fault
+            yield "misread", name, None, found
     for size in (0.001, 0.003, 0.01):
         yield "softmax scale", f"a softmax scale {size:.1%} too large", size, truth + size * slope
+
+
+def _misread(
+    q: Array, k: Array, v: Array, mask: Array | None, keep: Array | None
+) -> Iterator[tuple[str, Array, Array, Array | None, Array | None]]:
+    """(fault, K, V, mask, draws of dropout) of kernels that take them for what they are not."""
+    heads, shared = q.shape[1], k.shape[1]
+    if 1 < shared < heads:
+        order = np.arange(heads) % shared
+        yield "heads of K and V in another order", k[:, order], v[:, order], mask, keep
+    if k.shape[2] > q.shape[2]:
+        rows = slice(q.shape[2])
+        yield "as many keys as queries", k[:, :, rows], v[:, :, rows], mask, keep
+    if mask is not None:
+        yield "without the mask", k, v, None, keep
+    if keep is not None:
+        yield "without dropout", k, v, mask, None
 
 
 class Cache:

@@ -109,7 +109,8 @@ class ProblemRequest(Request):
 
 
 class WorkloadRequest(Request):
-    """An attention has a shape, causal and scale; a problem file has none of them."""
+    """An attention has a shape, causal and scale; a problem file has none of them. `kv_heads` and `kv_len` are those of
+    K and V, where they have others than Q."""
 
     id: str
     dtype: str
@@ -118,6 +119,10 @@ class WorkloadRequest(Request):
     heads: Optional[int] = None
     seq_len: Optional[int] = None
     head_dim: Optional[int] = None
+    kv_heads: Optional[int] = None
+    kv_len: Optional[int] = None
+    mask: str = ""  # a recipe of `inputs.mask`
+    dropout: float = 0.0  # probability
     causal: Optional[bool] = None
     scale: Optional[float] = None
     problem: Optional[ProblemRequest] = None

@@ -80,7 +80,7 @@ def one_length(evidence: Evidence, kernel: str) -> str:
         if record.status in protocol.RAN
     ]
     infos = [evidence.workload(record.workload) for record in records]
-    lengths = {info.seq_len for info in infos if info is not None and info.seq_len}
+    lengths = {info.kv_len or info.seq_len for info in infos if info is not None and info.seq_len}
     return f"other lengths: it was tested at {lengths.pop()} keys only" if len(lengths) == 1 else ""
 
 

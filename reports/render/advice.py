@@ -122,7 +122,7 @@ def _only_with(evidence: Evidence, bad: Sequence[Comparison], right: Sequence[Co
 
 
 def _mask(info: WorkloadInfo) -> str:
-    return "with a causal mask" if info.causal else "without a mask"
+    return "with a causal mask" if info.causal else f"with the mask {info.mask}" if info.mask else "without a mask"
 
 
 def _smallest(evidence: Evidence, bad: Sequence[Comparison]) -> list[str]:

@@ -53,7 +53,7 @@ def script_settings(evidence: Evidence, explanation: Explanation) -> tuple[str, 
     """(template, settings), or None where plain PyTorch cannot reproduce it."""
     lead = explanation.lead
     workload = _worst_workload(evidence, explanation)
-    if workload is None or workload.problem or workload.seq_len is None:
+    if workload is None or workload.problem or workload.seq_len is None or workload.has_options:
         return None
     shape = [workload.batch, workload.heads, workload.seq_len, workload.head_dim]
     common: dict[str, Any] = {

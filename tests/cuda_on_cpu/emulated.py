@@ -186,7 +186,7 @@ def units(problem: Problem, inputs: Sequence[np.ndarray], output: np.ndarray) ->
         if problem.dtype == FP32:
             emulated = rounding.emulate_single(*tensors, problem.scale, hidden)
         else:
-            emulated = rounding.emulate(*tensors, problem.scale, hidden, name)
+            emulated = rounding.emulate(*tensors, problem.scale, hidden, dtype=name)
         ruler = rounding.Ruler(exact[head], name)
         error_scale = rounding.ErrorScale(*rounding.measure([emulated], ruler), ruler)
         worst = max(worst, *error_scale.units(ruler.norms(got[head])).values())

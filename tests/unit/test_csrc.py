@@ -310,3 +310,32 @@ def test_header_is_plain_c(tmp_path: Path) -> None:
     result = subprocess.run([*command, "-o", str(tmp_path / "user.o")], capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr
     assert ctypes.sizeof(Problem) == 32
+
+
+def test_the_plain_kernel_takes_options_and_refuses_what_it_does_not_know(tmp_path: Path) -> None:
+    assert COMPILER is not None
+    command = [COMPILER, *FLAGS, str(CSRC / "attention_plain_cpu.cpp"), "-o", str(tmp_path / "plain.so")]
+    subprocess.run(command, check=True, timeout=120)
+    library = load_library(tmp_path / "plain.so")
+    q, k, v = make_inputs((2, 4, 17, 8), FP32)
+    assert_close(attend(library, [q, k, v], FP32, causal=True), truth([q, k, v], FP32, True, 0.125), FP32)
+
+    def attended(size: int, heads: int, keys: int) -> tuple[int, np.ndarray]:
+        shared = [np.ascontiguousarray(tensor[:, :heads, :keys]) for tensor in (k, v)]
+        # struct_size, kv_heads, kv_len, then three pointers and a factor, which are not set.
+        options = np.array([size, heads, keys, *[0] * 9], np.int32)
+        output, problem = np.full(q.shape, np.nan, np.float32), Problem(2, 4, 17, 8, FP32, 0, 2, 0.125)
+        given = (tensor.ctypes.data for tensor in (q, *shared, output))
+        call = library.attention_forward_options
+        call.argtypes = [ctypes.POINTER(Problem), *[ctypes.c_void_p] * 6]
+        return call(ctypes.byref(problem), options.ctypes.data, *given, None), output
+
+    known = 48  # bytes of attention_options
+    code, output = attended(known, 2, 5)
+    repeated = [tensor[:, :2, :5].repeat(2, axis=1) for tensor in (k, v)]
+    assert code == 0
+    assert_close(output, truth([q, *repeated], FP32, False, 0.125), FP32)
+    older, same = attended(12, 2, 5)
+    assert older == 0 and np.array_equal(same, output), "a smaller struct is an older caller's"
+    assert attended(known + 8, 2, 5)[0] == -9
+    assert attended(known, 3, 5)[0] == -2
