@@ -106,6 +106,7 @@ class ProblemRequest(Request):
     store: str
     operator: Optional[OperatorRequest] = None
     backward: bool = False  # whether gradients are outputs, too
+    compiled: bool = False  # whether Model is called under torch.compile
 
 
 class WorkloadRequest(Request):
@@ -391,6 +392,27 @@ class OperatorTime(Reply):
 class Line(Reply):
     number: int
     text: str
+
+
+class GeneratedFile(Reply):
+    """`harness.schema.compiled_records` says what each is."""
+
+    kind: str
+    name: str
+    size_bytes: int
+    sha256: str
+    text: str = ""
+    registers: Optional[int] = None
+    spills: Optional[int] = None
+    shared_bytes: Optional[int] = None
+    num_warps: Optional[int] = None
+    num_stages: Optional[int] = None
+
+
+class Picked(Reply):
+    kernel: str
+    key: str
+    configuration: Dict[str, str]
 
 
 class ProvenMachine(Reply):
@@ -766,6 +788,21 @@ class ProfileResult(Result):
     draws_as_model: Optional[bool] = None
 
 
+class CompiledRequest(CaseRequest):
+    """A first call that may compile, and later ones. The compilers' caches are in a folder that may be filled."""
+
+    kernel: Optional[KernelRequest]  # None: the workload's Model
+    device: str
+    caches: str
+
+
+class CompiledResult(Result):
+    first_s: float = 0.0
+    later_us: Optional[float] = None
+    generated: List[GeneratedFile] = field(default_factory=list)
+    picked: List[Picked] = field(default_factory=list)
+
+
 class ProveResult(Reply):
     """By result, such as cpu/flash/fp32. `failures` are wrong wherever they happen; `unsupported` is what PyTorch
     refuses here."""
@@ -808,4 +845,5 @@ TASKS: Mapping[str, Task] = {
     "check": Task(CallRequest, CheckResult),
     "profile": Task(ProfileRequest, ProfileResult),
     "counters": Task(CallRequest, CountersResult, "check"),
+    "compiled": Task(CompiledRequest, CompiledResult),
 }
