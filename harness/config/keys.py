@@ -120,7 +120,10 @@ CODE: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "counters": (("counters",), ("experiments/counters.py", *CALLS)),
     "profile": (("profile",), ("experiments/profile.py", *ASKS)),
     "profile_of_reference": (("profile",), ("experiments/profile.py", *ASKS)),
-    "swap": (("link", "candidate", "judge"), ("experiments/swap.py", "run/validate.py", *ASKS)),
+    "swap": (
+        ("link", "candidate", "judge", "compiled"),
+        ("experiments/swap.py", "experiments/generated.py", "experiments/compiled.py", "run/validate.py", *ASKS),
+    ),
 }  # fmt: skip
 
 # The limits that a status of a kind's records may mean.

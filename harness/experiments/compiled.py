@@ -140,6 +140,12 @@ class Sampler:
                       later_us=round(cold.later_us, 3), generated_sha256=made)
         )  # fmt: skip
 
+    def compile_once(self) -> str:
+        """Fill the caches; why it failed, or ''."""
+        self.caches.mkdir(parents=True)
+        result = self._call("cold") if self.failed is None else self.failed
+        return "" if result.status == protocol.OK else result.message or result.status.replace("_", " ")
+
     def _call(self, state: str) -> wire.CompiledResult | Outcome:
         context, cell, plan = self.context, self.cell, self.context.plan
         workload = workload_request(context, plan.workload(cell.workload))

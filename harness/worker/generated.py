@@ -17,7 +17,7 @@ import json
 import os
 import re
 import sys
-from typing import Any, Iterator
+from typing import Any, Iterator, NamedTuple
 
 from . import machine_code, tools, wire
 
@@ -77,6 +77,33 @@ def _inductor(folder: str) -> Iterator[wire.GeneratedFile]:
         name = next((name for own, name in kernels.items() if own and source.startswith(own)), "")
         if name:
             yield wire.GeneratedFile("so", name, os.path.getsize(path), machine_code.hash_object(path))
+
+
+class CppKernel(NamedTuple):
+    """One of Inductor's C++ kernels: what its C function takes, and the shared object that exports it."""
+
+    name: str
+    signature: str
+    path: str
+
+
+def signature(source: str) -> str:
+    """The types that a C++ kernel takes, from its source."""
+    found = re.search(r"void kernel\((.*?)\)", source, re.DOTALL)
+    parameters = found.group(1).split(",") if found else []
+    return ", ".join(re.sub(r"\s*\w+$", "", each.strip()).replace("int64_t", "long") for each in parameters)
+
+
+def cpp_kernels(folder: str) -> list[CppKernel]:
+    """Inductor's C++ kernels, in the order of the graphs and in them."""
+    paths, found = list(_files(folder)), []
+    objects = {tools.read_text(os.path.splitext(path)[0] + ".cpp"): path for path in paths if path.endswith(".so")}
+    for path in paths:
+        text = tools.read_text(path) if path.endswith(".py") else ""
+        for name, _, _, source in KERNELS.findall(text) if IS_OUTPUT in text else ():
+            own = next((library for whole, library in objects.items() if source.strip() in whole), "")
+            found.append(CppKernel(name, signature(source), own))
+    return found
 
 
 def _triton(folder: str, programs: str) -> Iterator[wire.GeneratedFile]:

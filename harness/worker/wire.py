@@ -68,11 +68,12 @@ class KernelRequest(Request):
     library: Optional[str] = None  # a shared object with the C entry point, linked from a build's objects
     prebuilt: Optional[str] = None  # a shared object or a wheel that `take` took; beside a wheel it lies unpacked
     entry: str = ""  # of a wheel: package.module:function
+    generated: str = ""  # caches whose C++ kernels a model takes in place of its own; without model_new, Model
 
     @property
     def may_compile(self) -> bool:
         """Whether it is Python code, which may build something when it runs."""
-        return bool(self.model_new or self.entry)
+        return bool(self.model_new or self.entry or self.generated)
 
 
 class TensorRequest(Request):

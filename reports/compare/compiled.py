@@ -117,10 +117,16 @@ def _pairs(evidence: Evidence) -> Iterator[Compiled]:
     for (environment, kernel, workload, device), (this, path) in evidence.compiled.items():
         base = evidence.compiled.get((baseline, kernel, workload, device))
         if environment != baseline and base is not None:
-            yield Compiled(
-                kernel=kernel, workload=workload, device=this.device, environment=environment, baseline=baseline,
-                sides=(base[0], this), record=path, kinds=_kinds(base[0], this), diffs=dict(_diffs(base[0], this)),
-            )  # fmt: skip
+            yield pair(base[0], this, path)
+
+
+def pair(base: CompiledRecord, this: CompiledRecord, path: str) -> Compiled:
+    """What was generated in two environments; first calls are judged together with those of all others."""
+    return Compiled(
+        kernel=this.kernel, workload=this.workload, device=this.device, environment=this.environment,
+        baseline=base.environment, sides=(base, this), record=path, kinds=_kinds(base, this),
+        diffs=dict(_diffs(base, this)),
+    )  # fmt: skip
 
 
 def _judged(evidence: Evidence, rows: list[Compiled], what: str) -> list[Compiled]:
