@@ -9,8 +9,6 @@ environment's.
 from __future__ import annotations
 
 import ctypes
-import importlib
-import importlib.util
 from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 import torch
@@ -28,7 +26,7 @@ class Exchanged(kernels.Model):
         given = generated.cpp_kernels(kernel.generated)
         self.called: list[str] = []
         self.all = len(given)
-        compiler = _module().AsyncCompile
+        compiler = _compiler()
         compiler.cpp = compiler.cpp_pybinding = self._taking(given)
         name = "ModelNew" if kernel.model_new else "Model"
         super().__init__(kernel.model_new or workload.problem, workload, kernel.device, name)
@@ -60,9 +58,13 @@ class Exchanged(kernels.Model):
         return take
 
 
-def _module() -> Any:
-    newer = "torch._inductor.async_compile"
-    return importlib.import_module(newer if importlib.util.find_spec(newer) else "torch._inductor.codecache")
+def _compiler() -> Any:
+    """Inductor's AsyncCompile, which moved after 2.1."""
+    try:
+        from torch._inductor.async_compile import AsyncCompile
+    except ImportError:
+        from torch._inductor.codecache import AsyncCompile
+    return AsyncCompile
 
 
 def _as_c(value: Any) -> Any:
