@@ -31,7 +31,8 @@ KINDS = {"inductor": "Inductor's output code", "so": "machine code of C++ kernel
 
 @dataclass(frozen=True, kw_only=True)
 class Compiled:
-    """`kinds`: of each kind of file whether it is the same; `diffs`: by file, those that are short, as text."""
+    """`kinds`: of each kind of file whether it is the same; `diffs`: by file, those that are short, as text;
+    `exchanged`: what the generated code of each did in the other."""
 
     kernel: str
     workload: str
@@ -43,6 +44,7 @@ class Compiled:
     first: dict[str, Judged] = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)
     diffs: dict[str, str] = field(default_factory=dict)
+    exchanged: str = ""
 
     @property
     def state(self) -> str:
@@ -72,7 +74,8 @@ class Compiled:
         return {
             "kernel": self.kernel, "workload": self.workload, "device": self.device, "environment": self.environment,
             "median_s": of, "first": {what: asdict(judged) for what, judged in self.first.items()},
-            "generated": self.kinds, "picked": self.picked_text, "failed": self.failed, "record": self.record,
+            "generated": self.kinds, "picked": self.picked_text, "failed": self.failed,
+            "exchanged": self.exchanged, "record": self.record,
         }  # fmt: skip
 
     @property

@@ -11,6 +11,8 @@ from harness.schema.experiment_records import SwapRecord, SwapResult
 from harness.schema.run_records import RunRecord
 from harness.schema.storage import load_record, save_record
 from reports.attribute import Cause, causes, explained
+from reports.load.evidence import load_evidence
+from reports.render.report import Report
 from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.synthetic import write_run
 from tests.unit.synthetic_cells import sha
@@ -80,3 +82,20 @@ def test_generated_code_that_was_not_excluded_is_named_beside_the_operator(tmp_p
 def test_a_mixed_outcome_leaves_both_open(tmp_path: Path) -> None:
     (found, *_) = operators(tmp_path, swapped="ABBB")
     assert found.grade == causes.SUGGESTIVE
+
+
+@pytest.mark.parametrize(("swapped", "says"), [("AABB", "go with the generated code"), ("ABAB", "that runs the")])
+def test_the_page_says_what_exchanged_code_did(tmp_path: Path, swapped: str, says: str) -> None:
+    operators(tmp_path, swapped=swapped)
+    (row,) = Report(load_evidence(tmp_path)).compiled
+    assert says in row.exchanged
+
+
+def test_code_that_does_not_load_is_told(tmp_path: Path) -> None:
+    operators(tmp_path)
+    path = load_evidence(tmp_path).paths.swap_path("pytorch", "cpu", COMPILED)
+    failed = SwapResult(status="crashed", message="undefined symbol: _ZN2at", code_from=BASE, run_in=NEXT)
+    save_record(path, SwapRecord(status="ok", kernel="pytorch", workload=COMPILED, device="cpu", results=[failed],
+                                 key="k", started_utc="2025-01-01T00:00:00+00:00", duration_s=1.0))  # fmt: skip
+    (row,) = Report(load_evidence(tmp_path)).compiled
+    assert row.exchanged == f"could not be exchanged: code of {BASE} in {NEXT}: undefined symbol: _ZN2at"
