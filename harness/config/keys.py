@@ -71,6 +71,7 @@ DETERMINES: Mapping[str, tuple[str, ...]] = {
     # Experiments. `asked` is what each was asked beside: conditions, trials, the driver's digest.
     "conditions": (*CASE, "precision", "tolerances", "asked"),
     "checkers": (*CASE, "asked"),
+    "compiled": (*CASE, "asked"),
     "counters": (*CASE, "asked"),
     "profile": (*CASE, "asked"),
     "profile_of_reference": (
@@ -115,10 +116,14 @@ CODE: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ),
     ),
     "checkers": (("check",), ("experiments/checkers.py", *CALLS)),
+    "compiled": (("compiled",), ("experiments/compiled.py", *ASKS)),
     "counters": (("counters",), ("experiments/counters.py", *CALLS)),
     "profile": (("profile",), ("experiments/profile.py", *ASKS)),
     "profile_of_reference": (("profile",), ("experiments/profile.py", *ASKS)),
-    "swap": (("link", "candidate", "judge"), ("experiments/swap.py", "run/validate.py", *ASKS)),
+    "swap": (
+        ("link", "candidate", "judge", "compiled"),
+        ("experiments/swap.py", "experiments/generated.py", "experiments/compiled.py", "run/validate.py", *ASKS),
+    ),
 }  # fmt: skip
 
 # The limits that a status of a kind's records may mean.
@@ -131,6 +136,7 @@ ENDED_AT: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "launch": ("launch_s",),
         "ceiling": ("launch_s",),
         "profile": ("launch_s",),
+        "compiled": ("launch_s",),
         "conditions": ("build_s", "validation_s"),  # it builds probes
         "swap": ("validation_s",),
         "checkers": (),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -17,6 +17,8 @@ from harness.worker import protocol, wire
 
 PYTORCH = "pytorch"  # as --kernel has it: all groups of operators
 GROUP = 50  # workloads that share a launch: more would take longer than a launch may
+COMPILED_GROUP = 10  # of those that are compiled in it
+COMPILED = ".compiled"  # ends the name of what is
 VALUES = ("normal", "uniform", "positive", "integers", "boolean", "positive_definite")
 SHAPE = "a shape, such as [64, 4096]; or with its values: {shape: [64], values: integers, below: 100}"
 
@@ -92,6 +94,9 @@ class Operator(Model):
     backward: bool = Field(
         default=False, description="whether gradients are compared, and a call with them is timed, too"
     )
+    compile: bool = Field(
+        default=False, description="whether it is measured under torch.compile, too, beside the plain call"
+    )
     devices: list[Device] = Field(default=["cpu", "cuda"], min_length=1, description="where it runs")
     trials: int = Field(default=3, ge=1, le=1000, description="input sets that it is validated on")
 
@@ -103,6 +108,8 @@ class Operator(Model):
             raise Refused("shapes and arguments are an operator's", "remove them: the file has get_inputs")
         if self.operator is not None and not self.shapes:
             raise Refused(f"{self.operator} is given no tensor", "add them: shapes: [[64, 4096]]")
+        if self.called.endswith(COMPILED):
+            raise Refused(f"name: {COMPILED} ends the names of what `compile: true` adds", "give it another name")
         if len(set(self.dtypes)) < len(self.dtypes):
             raise Refused("dtypes: one stands twice", "remove it")
         return self
@@ -128,22 +135,49 @@ class Operator(Model):
             return None
         return wire.OperatorRequest(self.operator, parse_shapes(self.shapes), dict(self.arguments))
 
-    def workloads(self) -> list[tuple[str, Dtype, bool]]:
-        """(id, dtype, with gradients): topk-fp32, layer_norm.backward-fp32."""
-        ways = [False, True] if self.backward else [False]
+    def workloads(self) -> list[Measured]:
+        """Such as topk-fp32, layer_norm.backward-fp32, layer_norm.compiled-fp32."""
         return [
-            (f"{self.called}{'.backward' if backward else ''}-{protocol.DTYPES[dtype]}", dtype, backward)
-            for backward in ways for dtype in self.dtypes
-        ]  # fmt: skip
+            Measured(self, dtype, backward, compiled)
+            for compiled in ([False, True] if self.compile else [False])
+            for backward in ([False, True] if self.backward else [False])
+            for dtype in self.dtypes
+        ]
 
 
-Groups = dict[str, list[tuple[Operator, str, Dtype, bool]]]
+class Measured(NamedTuple):
+    """One way to call an operator: in one dtype, with gradients or without, compiled or not."""
+
+    operator: Operator
+    dtype: Dtype
+    backward: bool
+    compiled: bool
+
+    @property
+    def name(self) -> str:
+        """What is compiled is a subject of its own on the page."""
+        return self.operator.called + COMPILED * self.compiled
+
+    @property
+    def id(self) -> str:
+        return f"{self.name}{'.backward' if self.backward else ''}-{protocol.DTYPES[self.dtype]}"
+
+
+Groups = dict[str, list[Measured]]
 
 
 def groups(operators: list[Operator]) -> Groups:
-    """What shares a launch, by the name of the subject: each has at most `GROUP` workloads."""
-    every = [(operator, *workload) for operator in operators for workload in operator.workloads()]
-    parts = [every[first : first + GROUP] for first in range(0, len(every), GROUP)]
+    """What shares a launch, by the name of the subject: each has at most `GROUP` workloads, or so few of those that
+    every launch compiles."""
+    parts: list[list[Measured]] = []
+    weight = GROUP
+    for each in (each for operator in operators for each in operator.workloads()):
+        own = GROUP // COMPILED_GROUP if each.compiled else 1
+        if weight + own > GROUP:
+            parts.append([])
+            weight = 0
+        parts[-1].append(each)
+        weight += own
     return {PYTORCH if len(parts) == 1 else f"{PYTORCH}.{number}": part for number, part in enumerate(parts, 1)}
 
 

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import PurePosixPath
 
-from harness.config.kernels import Dtype, Kernel
+from harness.config.kernels import Kernel
 from harness.config.key_inputs import Place, World, key
 from harness.config.matrix import Matrix
-from harness.config.operators import PYTORCH, Operator
+from harness.config.operators import PYTORCH, Measured
 from harness.config.plan import Facts, Plan, PlannedBuild, PlannedEnvironment, PlannedLaunch
 from harness.config.workloads import Shape, Workload
 from harness.errors import InputError, meant
@@ -87,17 +87,19 @@ def _problem_info(kernel: Kernel, selection: Selection) -> WorkloadInfo:
     )
 
 
-def _operator_info(operator: Operator, id: str, dtype: Dtype, backward: bool, selection: Selection) -> WorkloadInfo:
+def _operator_info(measured: Measured, selection: Selection) -> WorkloadInfo:
+    operator = measured.operator
     trials = selection.trials or (min(operator.trials, QUICK_TRIALS) if selection.quick else operator.trials)
     return WorkloadInfo(
-        id=id,
-        name=operator.called,
-        dtype=dtype,
+        id=measured.id,
+        name=measured.name,
+        dtype=measured.dtype,
         devices=list(operator.devices),
         trials={"independent": trials},
         problem=operator.subject,
         operator=None if operator.request is None else asdict(operator.request),
-        backward=backward,
+        backward=measured.backward,
+        compiled=measured.compiled,
     )
 
 
@@ -268,7 +270,7 @@ def chosen(
     shapes = [info for workload in matrix.workloads for info in _workload_infos(workload, selection)]
     problems = {kernel.name: _problem_info(kernel, selection) for kernel in matrix.kernels if kernel.problem}
     groups = {
-        name: [_operator_info(*workload, selection) for workload in workloads]
+        name: [_operator_info(workload, selection) for workload in workloads]
         for name, workloads in matrix.groups.items()
     }
     operators = [info for group in groups.values() for info in group]

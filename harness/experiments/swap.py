@@ -19,7 +19,7 @@ from harness.config.kernels import Kernel
 from harness.run.context import Context, answer_of, checked, failure, fields_of
 from harness.run.device import run_task
 from harness.run.folders import now_utc
-from harness.run.requests import workload_request
+from harness.run.requests import files_of, workload_request
 from harness.run.validate import candidate_result, keep_outputs
 from harness.schema.environment_records import BuildRecord, EnvironmentRecord
 from harness.schema.experiment_records import SwapRecord, SwapResult
@@ -96,7 +96,11 @@ def run_swap(
             libraries[build.environment] = linked
         swap = Swap(context=context, kernel=kernel, workload=info, device=device, folder=folder, judge=environments[0])
         pairs = itertools.product(environments, repeat=2)
-        results = [swap.run(code_from, libraries[code_from], run_in) for code_from, run_in in pairs]
+        requests = {
+            code_from: wire.KernelRequest(name=kernel, device=device, library=str(library))
+            for code_from, library in libraries.items()
+        }
+        results = [swap.run(code_from, requests[code_from], run_in) for code_from, run_in in pairs]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return SwapRecord(**identity, status=protocol.OK, results=results, duration_s=round(time.monotonic() - started, 3))
@@ -152,7 +156,7 @@ class Swap:
     folder: Path
     judge: str  # whose numpy judges all of them
 
-    def run(self, code_from: str, library: Path, run_in: str) -> SwapResult:
+    def run(self, code_from: str, kernel: wire.KernelRequest, run_in: str) -> SwapResult:
         """Call the code, let its process end, and judge the bytes it left where it was never loaded."""
         context, place = self.context, f"{code_from}-in-{run_in}"
         out = self.folder / f"{place}.out"
@@ -162,12 +166,13 @@ class Swap:
             workload=workload_request(context, self.workload),
             seed=context.plan.seed,
             threads=context.plan.threads_in(run_in),
-            kernel=wire.KernelRequest(name=self.kernel, device=self.device, library=str(library)),
+            kernel=kernel,
             out=str(out),
         )
         task = context.task(
             "candidate", request, run_in, timeout_s=context.plan.limits.validation_s,
-            scratch=self.folder / f"{place}.scratch", log=f"swap-{name}", reads=(library,), writes=(out,),
+            scratch=self.folder / f"{place}.scratch", log=f"swap-{name}",
+            reads=files_of(kernel, request.workload), writes=(out,), compiles=kernel.may_compile,
         )  # fmt: skip
         answer = run_task(context, task, self.device)
         if answer.result is None:
@@ -185,12 +190,13 @@ class Swap:
         truth = self.folder / "truth"
         truth.mkdir(exist_ok=True)
         decides = plan.tolerances.decides
+        workload = workload_request(context, self.workload.model_copy(update={"compiled": False}))
         request = wire.JudgeRequest(
-            workload=workload_request(context, self.workload),
+            workload=workload,
             seed=plan.seed,
             threads=plan.threads_in(self.judge),
-            device="cpu",  # no reference runs: only bytes are looked at
-            references=[],
+            device="cpu",  # only bytes are looked at; what the outputs of a problem file are like, its model says
+            references=[protocol.MODEL] if workload.problem else [],
             candidate=candidate,
             candidate_out=str(out),
             truth_dir=str(truth),
@@ -202,7 +208,8 @@ class Swap:
             context,
             context.task(
                 "judge", request, self.judge, timeout_s=plan.limits.validation_s,
-                scratch=self.folder / "judge.scratch", log=log, reads=(out, truth), writes=(truth,),
+                scratch=self.folder / "judge.scratch", log=log, reads=(*files_of(None, workload), out, truth),
+                writes=(truth,),
             )
         )  # fmt: skip
         result = checked(wire.JudgeResult, answer, "the judge")
@@ -211,7 +218,8 @@ class Swap:
 
 def judged(result: wire.JudgeResult, decides: str) -> dict[str, Any]:
     """A `SwapResult`'s fields from what the judge gave. Trials of a recipe that failed are no runs."""
-    rows = [(recipe, target) for recipe in result.recipes for target in recipe.targets if target.output_sha256]
+    every = ((recipe, target) for recipe in result.recipes for target in recipe.targets)
+    rows = [(recipe, own) for recipe, own in every if own.target == protocol.KERNEL and own.output_sha256]
     agreements = [target.against[0] for _, target in rows]
     return {
         "status": result.status,

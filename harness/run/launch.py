@@ -214,7 +214,7 @@ class Launch:
             "time", request, planned.environment, timeout_s=plan.limits.launch_s,
             scratch=context.scratch(planned.environment, launch_name(planned)), log=f"launch-{launch_name(planned)}",
             reads=files_of(None, *requests), gate=gate, link=link,
-            compiles=context.kernel(planned.kernel).may_compile,
+            compiles=context.kernel(planned.kernel).may_compile or any(w.compiled for w in self.workloads),
         )  # fmt: skip
 
     def _expected(self) -> dict[str, list[str]]:

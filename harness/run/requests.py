@@ -51,7 +51,8 @@ def problem_request(context: Context, workload: WorkloadInfo, store: Path | None
         return None
     operator = codec.checked(wire.OperatorRequest, workload.operator, "operator") if workload.operator else None
     file = str(context.root / workload.problem) if operator is None else ""
-    return wire.ProblemRequest(file=file, store=str(store), operator=operator, backward=workload.backward)
+    return wire.ProblemRequest(file=file, store=str(store), operator=operator, backward=workload.backward,
+                               compiled=workload.compiled)  # fmt: skip
 
 
 def room_bytes(plan: Plan) -> int:
@@ -61,7 +62,7 @@ def room_bytes(plan: Plan) -> int:
 
 def files_of(kernel: wire.KernelRequest | None, *workloads: wire.WorkloadRequest) -> tuple[Path, ...]:
     """The files and folders that these requests name."""
-    named = [kernel.artifact, kernel.model_new, kernel.library, kernel.prebuilt] if kernel else []
+    named = [kernel.artifact, kernel.model_new, kernel.library, kernel.prebuilt, kernel.generated] if kernel else []
     if kernel and kernel.prebuilt and kernel.entry:  # its wheel lies unpacked beside it
         named.append(str(Path(kernel.prebuilt).with_name(protocol.UNPACKED)))
     for workload in workloads:

@@ -221,7 +221,7 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
     task = context.task(
         "judge", judge, cell.environment, about, timeout_s=plan.limits.validation_s,
         reads=(*files_of(None, request), out, truth),
-        writes=(run.folder / arrays,) if truth_known else (truth, run.folder / arrays),
+        writes=(run.folder / arrays,) if truth_known else (truth, run.folder / arrays), compiles=workload.compiled,
     )  # fmt: skip
     answer = run_task(context, task, cell.device)
     shutil.rmtree(out, ignore_errors=True)

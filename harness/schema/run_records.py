@@ -31,6 +31,7 @@ class WorkloadInfo(Record):
     problem: str | None = Field(default=None, description="path of a problem file, or an operator, instead of a shape")
     operator: dict[str, Any] | None = Field(default=None, description="what an operator of PyTorch's is called with")
     backward: bool = Field(default=False, description="whether gradients are outputs, and their time is in the time")
+    compiled: bool = Field(default=False, description="whether its model is called under torch.compile")
     flops: float | None = Field(default=None, description="floating-point operations of one call")
     bytes: float | None = Field(default=None, description="fewest bytes that one call moves: Q, K, V, masks in, O out")
 

@@ -33,6 +33,7 @@ from pydantic_core import from_json
 
 from harness.errors import DiskFull, RecordError
 from harness.schema.bisection_records import BisectionRecord, Question, VersionRecord
+from harness.schema.compiled_records import CompiledRecord
 from harness.schema.environment_records import BuildRecord, CeilingRecord, EnvironmentRecord
 from harness.schema.experiment_records import (
     CheckersRecord,
@@ -61,6 +62,7 @@ KINDS: dict[str, type[Record]] = {
     "counters": CountersRecord,
     "swap": SwapRecord,
     "components": ComponentsRecord,
+    "compiled": CompiledRecord,
     "bisection_question": Question,
     "bisection_version": VersionRecord,
     "bisection": BisectionRecord,

@@ -30,6 +30,7 @@ def main(arguments: list[str]) -> int:
         # Its own threads compare while PyTorch's wait for work: those must sleep, not spin.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # the profiler of PyTorch 2.1 talks of its stages
+    protocol.set_caches(os.path.join(os.path.dirname(os.path.abspath(result_path)), "caches"))
     module = importlib.import_module("." + MODULES[name], __package__)
     try:
         result = getattr(module, task.function or name)(request)

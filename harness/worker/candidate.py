@@ -42,7 +42,7 @@ def candidate(request: wire.CandidateRequest) -> wire.CandidateResult:
             result.native = native.brought(mapped)
         tampering = replaced()
         result.status = protocol.WRONG if tampering else protocol.OK
-        result.message = tampering or kernel.note
+        result.message = tampering or getattr(kernel, "told", kernel.note)
     except wire.Failed as error:
         result.fail(error)
     return result

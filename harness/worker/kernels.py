@@ -272,17 +272,17 @@ def _address(tensor: Any) -> Any:
 
 
 class Model:
-    """A kernel from a problem's ``ModelNew``."""
+    """A kernel from a problem's ``ModelNew``, or from another class of a file."""
 
-    def __init__(self, path: str, workload: ProblemWorkload, device: str) -> None:
-        self.origin = path, workload, device
+    def __init__(self, path: str, workload: ProblemWorkload, device: str, name: str = "ModelNew") -> None:
+        self.origin, self.name = (path, workload, device), name
         self.make()
 
     def make(self) -> None:
         """ModelNew, or another one in its place."""
         path, workload, device = self.origin
         with blamed(protocol.CONSTRUCTING):
-            self.model, self.note = workload.model(path, "ModelNew", device)
+            self.model, self.note = workload.model(path, self.name, device)
             self.given = bool(self.model.state_dict()) and not self.note  # the stored weights
 
     def on(self, _workload: Workload) -> Model:
@@ -316,6 +316,10 @@ def load(kernel: wire.KernelRequest, workload: Workload) -> Kernel:
 
             return prebuilt.load(kernel, workload)
         return Library(kernel.library, workload) if kernel.library else Extension(kernel.artifact or "", workload)
+    if kernel.generated:
+        from . import exchange
+
+        return exchange.Exchanged(kernel, workload)
     if not kernel.model_new:
         raise wire.Failed(protocol.NOT_RUN, "a problem file's kernel is a Python file with ModelNew")
     return Model(kernel.model_new, workload, device)

@@ -13,7 +13,7 @@ import re
 import sys
 from typing import Collection, Iterable
 
-from . import components
+from . import components, protocol
 
 # Of the system, of Python and of PyTorch with what it brings: the environment's, which its record names.
 ENVIRONMENT = ("/usr/", "/lib/", "/lib64/", "/proc/", "/dev/")
@@ -45,11 +45,12 @@ def described(path: str) -> str:
 
 def brought(before: Collection[str]) -> dict[str, str]:
     """{file name: SHA-256 of its machine code} of what was mapped since `before` (of `mapped`) and is none of
-    the environment's."""
+    the environment's. What torch.compile generated is none of the file's own: `generated` tells of that."""
     import torch
 
     packages = os.path.dirname(os.path.dirname(os.path.abspath(torch.__file__)))
-    known = (*ENVIRONMENT, *(os.path.join(place, "") for place in (sys.prefix, sys.base_prefix, packages)))
+    places = [sys.prefix, sys.base_prefix, packages, *filter(None, map(os.environ.get, protocol.CACHES))]
+    known = (*ENVIRONMENT, *(os.path.join(place, "") for place in places))
     return {
         os.path.basename(path.split(" (deleted)")[0]): _sha256(parts)
         for path, parts in sorted(mapped().items())

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import inspect
 from functools import reduce
-from typing import Any
+from typing import Any, Callable
 
 import torch
 
@@ -60,10 +60,19 @@ class Operator(torch.nn.Module):  # type: ignore[misc]
         return own[: len(given)] or [f"tensor {number}" for number in range(1, len(given) + 1)]
 
     def forward(self, *tensors: Any) -> Any:
-        call = found(self.request.name)
-        given = list(zip(self.request.tensors, tensors))
-        by_name = {each.name: tensor for each, tensor in given if each.name}
-        return call(*(tensor for each, tensor in given if not each.name), **by_name, **self.constants)
+        return self.bound()(*tensors)
+
+    def bound(self) -> Callable[..., Any]:
+        """The call alone, which is all that torch.compile is to see."""
+        call, constants = found(self.request.name), self.constants
+        names = [each.name for each in self.request.tensors]
+        in_order = [number for number, name in enumerate(names) if not name]
+        named = [(name, number) for number, name in enumerate(names) if name]
+
+        def run(*tensors: Any) -> Any:
+            return call(*[tensors[n] for n in in_order], **{name: tensors[n] for name, n in named}, **constants)
+
+        return run
 
 
 class OperatorProblem:

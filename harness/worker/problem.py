@@ -43,6 +43,7 @@ class ProblemWorkload:
         self.dtype = value.dtype
         self.problem = value.problem.file
         self.operator, self.backward = value.problem.operator, value.problem.backward
+        self.compiled = value.problem.compiled
         self.name = "Model" if self.operator is None else self.operator.name
         self.folder = value.problem.store
         self.recipes = {"independent": value.recipes["independent"]}

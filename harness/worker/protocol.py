@@ -54,6 +54,15 @@ MODEL = "model"  # the reference of a problem file: its own ``Model``
 TRUTH = "truth"
 
 RULES = ("rounding", "kernelbench", "strict")
+# Where Inductor and Triton keep what they compiled at run time: variable to a folder's name.
+CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
+
+
+def set_caches(folder: str) -> None:
+    """From now on this process, and what it starts, finds there what was compiled at run time, and nothing elsewhere.
+    Both read their variable when they compile."""
+    for variable, name in CACHES.items():
+        os.environ[variable] = os.path.join(folder, name)
 
 
 def digest(value: Any) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable, ContextManager, Iterable, Itera
 
 import torch
 
-from . import outputs, protocol, tensors, wire
+from . import operator_problem, outputs, protocol, tensors, wire
 
 if TYPE_CHECKING:
     from .problem import ProblemWorkload
@@ -134,6 +134,8 @@ class ModelReference:
         try:
             if self.model is None:
                 self.model, _ = self.workload.model(self.workload.problem, "Model", self.device)
+                if self.workload.compiled:
+                    compile_forward(self.model)
             with torch.no_grad():
                 output = self.workload.call(self.model, arguments)
             self.workload.saw(outputs.named(output))
@@ -155,6 +157,11 @@ class ModelReference:
         with self.workload.drawing:
             self.workload.reseed()
             return call()
+
+
+def compile_forward(model: Any) -> None:
+    """Its calls go through torch.compile from now on. It stays the same object, with its own names of parameters."""
+    model.forward = torch.compile(model.bound() if isinstance(model, operator_problem.Operator) else model.forward)
 
 
 def plain(function: str) -> str:

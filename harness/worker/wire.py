@@ -68,11 +68,12 @@ class KernelRequest(Request):
     library: Optional[str] = None  # a shared object with the C entry point, linked from a build's objects
     prebuilt: Optional[str] = None  # a shared object or a wheel that `take` took; beside a wheel it lies unpacked
     entry: str = ""  # of a wheel: package.module:function
+    generated: str = ""  # caches whose C++ kernels a model takes in place of its own; without model_new, Model
 
     @property
     def may_compile(self) -> bool:
         """Whether it is Python code, which may build something when it runs."""
-        return bool(self.model_new or self.entry)
+        return bool(self.model_new or self.entry or self.generated)
 
 
 class TensorRequest(Request):
@@ -106,6 +107,7 @@ class ProblemRequest(Request):
     store: str
     operator: Optional[OperatorRequest] = None
     backward: bool = False  # whether gradients are outputs, too
+    compiled: bool = False  # whether Model is called under torch.compile
 
 
 class WorkloadRequest(Request):
@@ -396,6 +398,27 @@ class OperatorTime(Reply):
 class Line(Reply):
     number: int
     text: str
+
+
+class GeneratedFile(Reply):
+    """`harness.schema.compiled_records` says what each is."""
+
+    kind: str
+    name: str
+    size_bytes: int
+    sha256: str
+    text: str = ""
+    registers: Optional[int] = None
+    spills: Optional[int] = None
+    shared_bytes: Optional[int] = None
+    num_warps: Optional[int] = None
+    num_stages: Optional[int] = None
+
+
+class Picked(Reply):
+    kernel: str
+    key: str
+    configuration: Dict[str, str]
 
 
 class ProvenMachine(Reply):
@@ -771,6 +794,21 @@ class ProfileResult(Result):
     draws_as_model: Optional[bool] = None
 
 
+class CompiledRequest(CaseRequest):
+    """A first call that may compile, and later ones. The compilers' caches are in a folder that may be filled."""
+
+    kernel: Optional[KernelRequest]  # None: the workload's Model
+    device: str
+    caches: str
+
+
+class CompiledResult(Result):
+    first_s: float = 0.0
+    later_us: Optional[float] = None
+    generated: List[GeneratedFile] = field(default_factory=list)
+    picked: List[Picked] = field(default_factory=list)
+
+
 class ProveResult(Reply):
     """By result, such as cpu/flash/fp32. `failures` are wrong wherever they happen; `unsupported` is what PyTorch
     refuses here."""
@@ -813,4 +851,5 @@ TASKS: Mapping[str, Task] = {
     "check": Task(CallRequest, CheckResult),
     "profile": Task(ProfileRequest, ProfileResult),
     "counters": Task(CallRequest, CountersResult, "check"),
+    "compiled": Task(CompiledRequest, CompiledResult),
 }

@@ -13,6 +13,7 @@ from pathlib import Path
 from harness.config.plan import Plan
 from harness.errors import BUILD_FAILED, INFRASTRUCTURE, InputError
 from harness.experiments.admission import admit
+from harness.experiments.compiled import sample_all, unsampled
 from harness.experiments.plan import Focus
 from harness.experiments.run import count, explain, uncounted, unexplained
 from harness.gpu import use
@@ -150,6 +151,7 @@ def _finish(
         and all(run.environment_path(environment.id).exists() for environment in plan.environments)
         and all(run.build_path(b.environment, b.kernel, b.device).exists() for b in plan.builds)
         and not uncompared(plan, run)
+        and not unsampled(options.root, prepared.matrix, plan, run)
         and not (options.explain and unexplained(run))
         and not (options.profile and uncounted(run))
     ):
@@ -162,6 +164,7 @@ def _finish(
         store_problems(context)
         validate_all(context, display, fresh=options.fresh)
         compare_all(context, display)
+        sample_all(context, display)
         refused = {name: why.stage for name, why in admit(context, display).items()} if options.admit else {}
         recalls = is_new and not options.fresh and options.derived is None  # what is derived measures what it asks for
         while due:

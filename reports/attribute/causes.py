@@ -14,6 +14,7 @@ KERNEL_CODE_MOVED = "kernel_code_moved"
 BUILD_MOVED = "build_moved"
 REFERENCE_MOVED = "reference_moved"
 OPERATOR_MOVED = "operator_moved"
+COMPILED_CODE_MOVED = "compiled_code_moved"
 DEFAULT_BACKEND_MOVED = "default_backend_moved"
 INPUTS_MOVED = "inputs_moved"
 UNINITIALISED_SHARED = "uninitialised_shared"
@@ -60,6 +61,7 @@ NAMES = {
     DEFAULT_BACKEND_MOVED: "PyTorch's default backend moved",
     REFERENCE_MOVED: "the reference moved",
     OPERATOR_MOVED: "PyTorch's operator moved",
+    COMPILED_CODE_MOVED: "the code that is compiled at run time moved",
     UNSUPPORTED_COMBINATION: "not supported",
     MASKED_BY_INPUTS: "masked by the inputs",
     RANGE_OVERFLOW: "range or overflow",
@@ -104,7 +106,7 @@ FAULTS = (
 )  # fmt: skip
 MISTAKES, TO_CORRECT = (DOES_NOT_BUILD, OWN_ERROR), "to correct"  # the user's, which no evidence is weighed for
 LATENCIES = (LATENCY_OPERATOR, LATENCY_LAUNCH_OVERHEAD, LATENCY_THREAD_COUNT, LATENCY_CLOCK_OR_LOAD)
-REFERENCES = (REFERENCE_MOVED, OPERATOR_MOVED, DEFAULT_BACKEND_MOVED)
+REFERENCES = (REFERENCE_MOVED, OPERATOR_MOVED, COMPILED_CODE_MOVED, DEFAULT_BACKEND_MOVED)
 # What is often seen of another fault: the cause of the left may follow from one of the right.
 FOLLOWS = {PREDECESSOR_SENSITIVITY: MEMORY, RACE: (WRONG_STREAM,)}
 MAY_FOLLOW = " It may follow from the first."
@@ -142,6 +144,7 @@ EXCLUDES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("earlier calls", "what ran before"), (PREDECESSOR_SENSITIVITY,)),
     **dict.fromkeys(NO_CAUSE, ()),
     "PyTorch's version": REFERENCES,
+    "the plain operator": (OPERATOR_MOVED, REFERENCE_MOVED),
     "a fault in memory": MEMORY,
     "compiler and flags": (BUILD_MOVED,),
     "out of bounds": (OUT_OF_BOUNDS,),

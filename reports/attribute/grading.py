@@ -218,6 +218,22 @@ def _surroundings(given: Given) -> Rival | None:
     return _more_differs(differing, "an environment that differs in that alone")
 
 
+def _generated(given: Given) -> Rival | None:
+    """Of what compiles at run time: other generated code, or code of which that is not known."""
+    own = (causes.COMPILED_CODE_MOVED, causes.LATENCY_CLOCK_OR_LOAD, causes.LATENCY_THREAD_COUNT)
+    made = next((cell.compiled for cell in given.cells if cell.compiled and cell.compiled.state != SAME), None)
+    if made is None or given.cause.cause in own or given.swapped == PLACE:
+        return None
+    differs = made.state == DIFFERS
+    return Rival(
+        cause=causes.COMPILED_CODE_MOVED,
+        text=f"Other code {'was' if differs else 'may have been'} generated for it at run time",
+        separated_by="the same call without torch.compile in both environments, and the generated code of one in the "
+        "other",
+        seen=(Seen(text=made.generated_text, record=made.record),),
+    )
+
+
 def _machine(given: Given) -> Rival | None:
     """Its clock, and who else was busy on it."""
     change = given.change
@@ -270,6 +286,7 @@ FACTORS: tuple[Callable[[Given], Rival | None], ...] = (
     _packages,
     _threads,
     _surroundings,
+    _generated,
     _machine,
     _chance,
 )

@@ -17,6 +17,7 @@ from reports.attribute.grading import OF_OUTPUTS, graded
 from reports.attribute.rules import (
     build,
     calls,
+    compiled,
     components,
     inputs,
     latency,
@@ -38,7 +39,7 @@ RULES: tuple[Rule, ...] = (
     build.inputs_moved, build.broken_environment, loading.does_not_load,
     build.does_not_build, build.build_failed, build.code_moved,
     build.environment_confounder,
-    components.component_moved,
+    components.component_moved, compiled.compiled_code_moved,
     memory.out_of_bounds, memory.uninitialised_shared, memory.uninitialised_global, memory.uninitialised_host,
     memory.race,
     calls.not_repeatable, calls.writes_inputs, calls.drawn_once, calls.predecessor, calls.keeps_state,
@@ -60,8 +61,9 @@ RULES: tuple[Rule, ...] = (
 NEARER: dict[Rule, tuple[Rule, ...]] = {
     operators.made_of_operators: (
         references.reference_moved_under, references.default_moved_under, operators.reference_inside,
-        operators.moved_with_model, operators.draws_otherwise, operators.other_lines_run,
+        operators.moved_with_model, operators.draws_otherwise, operators.other_lines_run, compiled.compiled_code_moved,
     ),
+    references.reference_moved: (compiled.compiled_code_moved,),
     inputs.right_when_upcast: (inputs.right_when_smaller,),
 }  # fmt: skip
 

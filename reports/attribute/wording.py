@@ -67,6 +67,8 @@ SENTENCES = {
     "another_operator_under": "{kernel} {how}. Under the name {references} PyTorch runs another operator in "
     "{this}{agreed}.",
     "reference_moved": "{subject} {how}: {dtypes}, on the same input bytes.",
+    "compiled_code_moved": "{subject}, compiled at run time, {what}, and other code is generated for it in {this} than "
+    "in {base}.",
     "operator_not_there": "{message}{running}.",
     "operator_refused": "{subject} does not run in {refusing}: {message}{running}.",
     "default_moved": "PyTorch's default for attention changed: it runs another operator in {this}{right}. If your test "

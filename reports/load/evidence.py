@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import InputError, RecordError
+from harness.schema.compiled_records import CompiledRecord
 from harness.schema.environment_records import BuildRecord, CeilingRecord, EnvironmentRecord
 from harness.schema.experiment_records import (
     CheckersRecord,
@@ -62,6 +63,7 @@ class Evidence:
     profiles: dict[Keyed, tuple[ProfileRecord, str]] = field(default_factory=dict)
     swaps: dict[Keyed, tuple[SwapRecord, str]] = field(default_factory=dict)
     components: dict[Keyed, tuple[ComponentsRecord, str]] = field(default_factory=dict)
+    compiled: dict[Keyed, tuple[CompiledRecord, str]] = field(default_factory=dict)
     # Every row needs its pointers, and joining paths is slow.
     known: dict[tuple[str, ...], str] = field(default_factory=dict, compare=False, repr=False)
     # What the machine was like, by environment and device: every time that moved asks.
@@ -263,7 +265,9 @@ def _refuse_doubled(run: Run, launches: Sequence[LaunchRecord]) -> None:
         seen |= own
 
 
-AnyExperiment = ConditionsRecord | CheckersRecord | ComponentsRecord | CountersRecord | ProfileRecord | SwapRecord
+AnyExperiment = (
+    ConditionsRecord | CheckersRecord | ComponentsRecord | CompiledRecord | CountersRecord | ProfileRecord | SwapRecord
+)
 # By type of record, the field of `Evidence`.
 EXPERIMENTS: dict[type[Record], str] = {
     ConditionsRecord: "conditions",
@@ -272,6 +276,7 @@ EXPERIMENTS: dict[type[Record], str] = {
     ProfileRecord: "profiles",
     SwapRecord: "swaps",
     ComponentsRecord: "components",
+    CompiledRecord: "compiled",
 }
 
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from reports import model
 from reports.attribute import attribute
-from reports.attribute.exchanged import package_answers
+from reports.attribute.exchanged import generated_answers, package_answers
 from reports.compare.calibration import Calibration
+from reports.compare.compiled import compiled
 from reports.compare.control import controls
 from reports.compare.differences import build_differences, confounders, environment_items
 from reports.compare.gpus import cards, measuring, what_ran
@@ -61,6 +62,7 @@ class Report:
         self.kernelbench = scores(evidence, count_missing)
         self.environment_items = environment_items(evidence)
         self.packages = package_answers(evidence, rows)
+        self.compiled = generated_answers(evidence, compiled(evidence))
         self.builds = build_differences(evidence)
         self.failures = failures(evidence)
         self.correctness_counts = counts(row.correctness.verdict for row in rows)

@@ -71,6 +71,7 @@ def summary(report: Report) -> dict[str, Any]:
         "kernelbench": report.kernelbench,
         "environment_differences": [item for item in report.environment_items if not item.same],
         "packages": report.packages,
+        "compiled": [each.summary for each in report.compiled],
         "identical_properties": sum(item.same for item in report.environment_items),
         "builds": report.builds,
         "failures": report.failures,

@@ -31,7 +31,7 @@ from tests.unit.worlds import DEVICES, FACTS, FILES, READS, A, B, all_keys, chan
 Where = tuple[str, str, str, str]  # kind, environment, kernel, device
 EVERYWHERE = set(all_keys(*made_plan(matrix_value())))
 ENVIRONMENTS, KERNELS = (A, B), tuple(READS)
-ON_A_KERNEL = ("validation", "conditions", "checkers", "counters", "profile")
+ON_A_KERNEL = ("validation", "conditions", "checkers", "compiled", "counters", "profile")
 NOTHING: set[Where] = set()
 RUN: Where = ("run", "", "", "")
 
@@ -345,8 +345,8 @@ def test_keys_are_made_there_alone(root: Path) -> None:
     elsewhere = {
         ("config/keys.py", 2), ("config/key_inputs.py", 1), ("workflow/matrix.py", 1),
         ("run/folders.py", 1), ("schema/storage.py", 2), ("search/sweep/space.py", 1), ("run/stores.py", 2),
-        ("isolate/docker/images.py", 2), ("preflight/sources.py", 1), ("cluster/shards.py", 1),
-        ("workflow/shards.py", 1),
+        ("experiments/compiled.py", 1), ("isolate/docker/images.py", 2), ("preflight/sources.py", 1),
+        ("cluster/shards.py", 1), ("workflow/shards.py", 1),
     }  # fmt: skip
     found = set()
     for path in (root / "harness").rglob("*.py"):

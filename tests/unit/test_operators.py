@@ -55,6 +55,17 @@ def test_gradients_are_workloads_of_their_own() -> None:
     assert [each.id for each in planned(matrix_of(TOPK), workloads=("topk-bf16",)).workloads] == ["topk-bf16"]
 
 
+def test_compiled_calls_stand_beside_plain_ones_and_share_smaller_launches() -> None:
+    plan = planned(matrix_of({**TOPK, "compile": True, "dtypes": ["float32"]}))
+    assert [(each.id, each.name, each.compiled) for each in plan.workloads] == [
+        ("topk-fp32", "topk", False), ("topk.compiled-fp32", "topk.compiled", True),
+    ]  # fmt: skip
+    many = [{**TOPK, "name": f"topk{number}", "dtypes": ["float32"], "compile": True} for number in range(10)]
+    sizes = [len(kernel.workloads) for kernel in planned(matrix_of(*many), launches=1).kernels]
+    assert len(sizes) == 2 and sum(sizes) == 20
+    assert "another name" in refused({**TOPK, "name": "my.compiled"})
+
+
 def test_operators_share_launches_in_groups() -> None:
     many = [{**TOPK, "name": f"topk{number}", "dtypes": ["float32"]} for number in range(GROUP + 1)]
     plan = planned(matrix_of(*many), launches=1)
@@ -91,7 +102,7 @@ def test_two_of_one_name_take_names() -> None:
 
 CHANGED = {
     "operator": "torch.sort", "name": "other", "shapes": [[64, 4097]], "arguments": {"k": 17},
-    "dtypes": ["float16"], "backward": True, "devices": ["cuda"], "trials": 7,
+    "dtypes": ["float16"], "backward": True, "compile": True, "devices": ["cuda"], "trials": 7,
 }  # fmt: skip
 
 

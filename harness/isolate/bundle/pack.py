@@ -189,7 +189,8 @@ class Packer:
         for why in found.failures:
             self._say(f"not known what it calls: {why}; --keep names what it needs")
         files = [*problems, *(self.root / kernel.model_new for kernel in self.matrix.kernels if kernel.model_new)]
-        called = components_of(found.operators, (path.read_text() for path in files))
+        compiled = ["torch.compile"] if any(each.compile for each in self.matrix.operators) else []
+        called = components_of(found.operators, [*compiled, *(path.read_text() for path in files)])
         for name, caller in called.items():
             self._say(f"keeping {name}: {caller} is called")
         return with_needed([*self.options.keep, *called])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
+from harness.config.operators import COMPILED
 from harness.experiments.size_rules import own_sizes
 from harness.schema.experiment_records import ProfileRecord
 from harness.schema.records import Crossing, RecipeResult, TargetResult, ValidationRecord
@@ -14,14 +15,16 @@ from harness.schema.run_records import Cell
 from harness.worker import protocol
 from reports import model
 from reports.attribute.facts import experiments, swaps
+from reports.attribute.facts.compiled import PlainCall, plain_call
 from reports.attribute.facts.components import Exchange, exchanges_of
 from reports.attribute.facts.experiments import CallOrder, Checkers, Conditions, LengthTrials, Spread, fails
 from reports.attribute.facts.messages import died
 from reports.compare import correctness, factors
+from reports.compare.compiled import Compiled, pair
 from reports.compare.correctness import FAILED, target_of
 from reports.compare.factors import SAME, Factor
 from reports.compare.properties import differs_though_right
-from reports.compare.rows import KERNEL, measured_as
+from reports.compare.rows import KERNEL, OPERATOR, SUBJECTS, measured_as
 from reports.load.evidence import Evidence
 from reports.model import Comparison, CorrectnessSide, Rate, Seen
 
@@ -304,7 +307,22 @@ class CellFacts:
     @cached_property
     def swap(self) -> swaps.Swap | None:
         found = self.evidence.swaps.get((self.kernel, self.workload, self.row.device))
-        return swaps.swap_between(*found, *self.environments) if found and self.row.kind == KERNEL else None
+        return swaps.swap_between(*found, *self.environments) if found and self.row.kind in SUBJECTS else None
+
+    @cached_property
+    def compiled(self) -> Compiled | None:
+        """What was generated for it at run time, in both environments."""
+        rest = self.kernel, self.workload, self.row.device
+        base, this = (self.evidence.compiled.get((name, *rest)) for name in self.environments)
+        return pair(base[0], *this) if base and this and self.row.kind in SUBJECTS else None
+
+    @cached_property
+    def plain(self) -> PlainCall | None:
+        """The same call of an operator without torch.compile, where both environments made it."""
+        info = self.evidence.workload(self.workload)
+        if self.row.kind != OPERATOR or info is None or not info.compiled:
+            return None
+        return plain_call(self.evidence, self.row, self.workload.replace(COMPILED, "", 1))
 
     @cached_property
     def exchanges(self) -> list[Exchange]:

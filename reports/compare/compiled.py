@@ -1,0 +1,198 @@
+"""What compiles at run time, in one environment against the baseline: its first calls, and what was generated. Pure.
+
+First calls are compared as launches are, by the ratio within blocks, with an interval and a test over all of them; so
+few of them tell large changes alone (`MIN_EFFECT`), and fewer than `FEWEST` tell nothing.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+from statistics import median
+from typing import Any
+
+from harness.schema.compiled_records import CompiledRecord, GeneratedFile
+from harness.schema.records import Device
+from harness.stats import decide, effects
+from harness.worker import protocol
+from reports import model
+from reports.compare.factors import DIFFERS, SAME, UNKNOWN
+from reports.compare.latency import of_shared_blocks, tested
+from reports.load.evidence import Evidence
+from reports.model import Judged
+from reports.text import ratio_interval, words
+
+MIN_EFFECT, FEWEST = 0.3, 3
+COLD, WARM = "cold", "warm"
+MOST_LINES, CONTEXT = 120, 1  # of a difference that is shown
+KINDS = {"inductor": "Inductor's output code", "so": "machine code of C++ kernels"}  # others by their own name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compiled:
+    """`kinds`: of each kind of file whether it is the same; `diffs`: by file, those that are short, as text;
+    `exchanged`: what the generated code of each did in the other."""
+
+    kernel: str
+    workload: str
+    device: Device
+    environment: str
+    baseline: str
+    sides: tuple[CompiledRecord, CompiledRecord]
+    record: str
+    first: dict[str, Judged] = field(default_factory=dict)
+    kinds: dict[str, str] = field(default_factory=dict)
+    diffs: dict[str, str] = field(default_factory=dict)
+    exchanged: str = ""
+
+    @property
+    def state(self) -> str:
+        """Whether the same was generated, of all that was looked at."""
+        states = set(self.kinds.values())
+        return DIFFERS if DIFFERS in states else SAME if states == {SAME} else UNKNOWN
+
+    @property
+    def failed(self) -> str:
+        """Why a side has no samples, or fewer."""
+        failed = [record for record in self.sides if record.status != protocol.OK]
+        return "; ".join(f"{record.environment}: {record.message or words(record.status)}" for record in failed)
+
+    @property
+    def generated_text(self) -> str:
+        if not self.kinds:
+            return "nothing was generated"
+        return "; ".join(
+            f"{KINDS.get(kind, kind)} {'differs' if state == DIFFERS else 'is the same' if state == SAME else UNSTEADY}"
+            for kind, state in self.kinds.items()
+        )
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """For summary.json: without texts, which the records have."""
+        of = {what: [self.median_s(side, what) for side in (0, 1)] for what in (COLD, WARM, "later")}
+        return {
+            "kernel": self.kernel, "workload": self.workload, "device": self.device, "environment": self.environment,
+            "median_s": of, "first": {what: asdict(judged) for what, judged in self.first.items()},
+            "generated": self.kinds, "picked": self.picked_text, "failed": self.failed,
+            "exchanged": self.exchanged, "record": self.record,
+        }  # fmt: skip
+
+    @property
+    def picked_text(self) -> list[str]:
+        """The configurations that tuning picked, where they differ with both."""
+        one, two = ({(p.kernel, p.key): p.configuration for p in r.picked} for r in self.sides)
+        return [
+            f"{name} {shown_configuration(one.get((name, key)))} → {shown_configuration(two.get((name, key)))}"
+            if one.get((name, key)) != two.get((name, key))
+            else f"{name} {shown_configuration(one[name, key])} in both"
+            for name, key in dict.fromkeys([*one, *two])
+        ]
+
+    def median_s(self, side: int, what: str) -> float | None:
+        """Of cold or warm first calls, in seconds; of `later` ones too."""
+        values = [_of(sample, what) for sample in self.sides[side].samples]
+        return median(values) if values else None
+
+
+UNSTEADY = "differs from process to process"
+
+
+def shown_configuration(values: dict[str, str] | None) -> str:
+    return "none" if values is None else ", ".join(f"{name}={value}" for name, value in values.items())
+
+
+def _of(sample: object, what: str) -> float:
+    value: float = getattr(sample, "later_us" if what == "later" else f"{what}_s")
+    return value / 1e6 if what == "later" else value
+
+
+def compiled(evidence: Evidence) -> list[Compiled]:
+    """Of every subject with records in both environments."""
+    found = list(_pairs(evidence))
+    for what in (COLD, WARM):
+        found = _judged(evidence, found, what)
+    return found
+
+
+def _pairs(evidence: Evidence) -> Iterator[Compiled]:
+    baseline = evidence.run.baseline
+    for (environment, kernel, workload, device), (this, path) in evidence.compiled.items():
+        base = evidence.compiled.get((baseline, kernel, workload, device))
+        if environment != baseline and base is not None:
+            yield pair(base[0], this, path)
+
+
+def pair(base: CompiledRecord, this: CompiledRecord, path: str) -> Compiled:
+    """What was generated in two environments; first calls are judged together with those of all others."""
+    return Compiled(
+        kernel=this.kernel, workload=this.workload, device=this.device, environment=this.environment,
+        baseline=base.environment, sides=(base, this), record=path, kinds=_kinds(base, this),
+        diffs=dict(_diffs(base, this)),
+    )  # fmt: skip
+
+
+def _judged(evidence: Evidence, rows: list[Compiled], what: str) -> list[Compiled]:
+    """The rows with a verdict on cold or on warm first calls, all of them tested together."""
+    shared = [
+        of_shared_blocks(*({sample.block: _of(sample, what) for sample in side.samples} for side in row.sides))
+        for row in rows
+    ]
+    ready = [index for index, (one, _) in enumerate(shared) if len(one) >= FEWEST]
+    estimates = effects.compare_launches([shared[index] for index in ready], evidence.confidence)
+    q_values = decide.adjust([estimate.p_value for estimate in estimates])
+    judged = dict.fromkeys(range(len(rows)), Judged(verdict=model.UNDECIDED, why="", min_effect=MIN_EFFECT))
+    for index, estimate, q_value in zip(ready, estimates, q_values, strict=True):
+        outcome = decide.decide(estimate, q_value, MIN_EFFECT, evidence.false_discovery_rate)
+        judged[index] = tested(judged[index], outcome, estimate, q_value)
+    return [
+        replace(row, first={**row.first, what: replace(judged[index], why=_why(judged[index], len(shared[index][0])))})
+        for index, row in enumerate(rows)
+    ]
+
+
+def _why(judged: Judged, samples: int) -> str:
+    if judged.low is None or judged.high is None:
+        return f"{samples} samples of each environment tell nothing: at least {FEWEST} are needed"
+    return f"{ratio_interval(judged.ratio or 1.0, judged.low, judged.high)}, {samples} + {samples} samples"
+
+
+def _by_kind(record: CompiledRecord) -> dict[str, list[tuple[str, str]]]:
+    found: dict[str, list[tuple[str, str]]] = {}
+    for each in record.generated:
+        found.setdefault(each.kind, []).append((each.name, each.sha256))
+    return found
+
+
+def _kinds(base: CompiledRecord, this: CompiledRecord) -> dict[str, str]:
+    """Of each kind whether its files are the same. What one environment generates otherwise in each process says
+    nothing of the other, and neither does a digest of bytes that nothing could disassemble."""
+    one, two = _by_kind(base), _by_kind(this)
+    steady = base.repeats and this.repeats
+    states = {}
+    for kind in dict.fromkeys([*one, *two]):
+        ours, theirs = one.get(kind, []), two.get(kind, [])
+        raw = any(sha256.startswith("raw:") for _, sha256 in (*ours, *theirs))
+        states[kind] = SAME if ours == theirs else DIFFERS if steady and not raw else UNKNOWN
+    return states
+
+
+def _texts(record: CompiledRecord) -> dict[tuple[str, str], GeneratedFile]:
+    """By kind and name, of which there is one file alone."""
+    places = [(each.kind, each.name) for each in record.generated]
+    return {place: each for place, each in zip(places, record.generated, strict=True) if places.count(place) == 1}
+
+
+def _diffs(base: CompiledRecord, this: CompiledRecord) -> Iterator[tuple[str, str]]:
+    one, two = _texts(base), _texts(this)
+    for place in one.keys() & two.keys():
+        before, here = one[place].text, two[place].text
+        if before and here and before != here:
+            lines = list(
+                difflib.unified_diff(before.splitlines(), here.splitlines(), base.environment, this.environment,
+                                     lineterm="", n=CONTEXT)
+            )  # fmt: skip
+            if len(lines) <= MOST_LINES:
+                yield " ".join(place), "\n".join(lines)
+            else:
+                yield " ".join(place), f"{len(lines)} lines of difference; the record has both texts"

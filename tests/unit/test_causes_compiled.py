@@ -1,0 +1,101 @@
+"""Causes of what compiles at run time: how sure one can be that the generated code is why a result moved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.schema.experiment_records import SwapRecord, SwapResult
+from harness.schema.run_records import RunRecord
+from harness.schema.storage import load_record, save_record
+from reports.attribute import Cause, causes, explained
+from reports.load.evidence import load_evidence
+from reports.render.report import Report
+from tests.unit.spec import BASE, NEXT, Case, Spec
+from tests.unit.synthetic import write_run
+from tests.unit.synthetic_cells import sha
+from tests.unit.test_compiled import output, record
+
+PLAIN, COMPILED = "gelu-fp32", "gelu.compiled-fp32"
+WRONG = Case(passed=2, bits="new", units=400.0)
+PLACES = [(BASE, BASE), (BASE, NEXT), (NEXT, BASE), (NEXT, NEXT)]
+
+
+def operators(folder: Path, *, plain: Case | None = None, generated: str = "other", swapped: str = "",
+              workloads: tuple[str, ...] = (PLAIN, COMPILED)) -> list[Cause]:  # fmt: skip
+    """A compiled operator that is wrong in the other environment, and the causes of its rows. `swapped`: whether right
+    (A) or wrong (B), of the baseline's code at home and away, then of the other's away and at home."""
+    told = {(NEXT, target, COMPILED): WRONG for target in ("kernel", "model")}
+    told |= {(NEXT, target, PLAIN): plain for target in ("kernel", "model") if plain is not None}
+    run = write_run(folder, Spec(kernels=("pytorch",), references=("model",), workloads=workloads, trials=10,
+                                 launches=1, cases=told))  # fmt: skip
+    known = load_record(run.run_path(), RunRecord)
+    kernels = [each.model_copy(update={"pytorch": True, "sources": []}) for each in known.kernels]
+    as_operator = {"problem": "torch.nn.functional.gelu", "operator": {"name": "gelu"}, "batch": None}
+    workloads_told = [
+        each.model_copy(update={**as_operator, "name": each.id[:-5], "compiled": each.id == COMPILED})
+        for each in known.workloads
+    ]
+    run.run_path().unlink()
+    save_record(run.run_path(), known.model_copy(update={"kernels": kernels, "workloads": workloads_told}))
+    for environment, text in ((BASE, "a"), (NEXT, "a" if generated == "same" else "b")):
+        path = run.experiment_path(environment, "pytorch", "cpu", COMPILED, "compiled")
+        save_record(path, record(environment, workload=COMPILED, generated=[output(text)]))
+    if swapped:
+        results = [
+            SwapResult(status="ok", code_from=code, run_in=place, runs=10, passed=10 if letter == "A" else 2,
+                       output_sha256=[sha(letter)])
+            for (code, place), letter in zip(PLACES, swapped, strict=True)
+        ]  # fmt: skip
+        path = run.swap_path("pytorch", "cpu", COMPILED)
+        save_record(path, SwapRecord(status="ok", kernel="pytorch", workload=COMPILED, device="cpu", results=results,
+                                     key="k", started_utc="2025-01-01T00:00:00+00:00", duration_s=1.0))  # fmt: skip
+    return [cause for cause in explained(folder) if COMPILED in cause.workloads and cause.about == causes.CORRECTNESS]
+
+
+GRADES: dict[str, tuple[dict[str, Any], str, str]] = {
+    "the plain call stays": ({}, causes.COMPILED_CODE_MOVED, causes.STRONG),
+    "no plain call": ({"workloads": (COMPILED,)}, causes.COMPILED_CODE_MOVED, causes.SUGGESTIVE),
+    "goes with the code": ({"swapped": "AABB"}, causes.COMPILED_CODE_MOVED, causes.DECISIVE),
+    "goes with the place": ({"swapped": "ABAB"}, causes.OPERATOR_MOVED, causes.DECISIVE),
+    "the plain call moved, too": ({"plain": WRONG}, causes.OPERATOR_MOVED, causes.SUGGESTIVE),
+    "the same was generated": ({"generated": "same"}, causes.OPERATOR_MOVED, causes.DECISIVE),
+}
+
+
+@pytest.mark.parametrize("name", GRADES)
+def test_generated_code_is_a_cause_as_far_as_it_was_tried(tmp_path: Path, name: str) -> None:
+    given, cause, grade = GRADES[name]
+    (found, *_) = operators(tmp_path, **given)
+    assert (found.cause, found.grade) == (cause, grade), (found.statement, found.parts)
+    assert found.evidence and found.statement
+
+
+def test_generated_code_that_was_not_excluded_is_named_beside_the_operator(tmp_path: Path) -> None:
+    (found, *_) = operators(tmp_path, plain=WRONG)
+    assert causes.COMPILED_CODE_MOVED in found.causes
+    assert "without torch.compile" in " ".join(part.statement for part in found.parts)
+
+
+def test_a_mixed_outcome_leaves_both_open(tmp_path: Path) -> None:
+    (found, *_) = operators(tmp_path, swapped="ABBB")
+    assert found.grade == causes.SUGGESTIVE
+
+
+@pytest.mark.parametrize(("swapped", "says"), [("AABB", "go with the generated code"), ("ABAB", "that runs the")])
+def test_the_page_says_what_exchanged_code_did(tmp_path: Path, swapped: str, says: str) -> None:
+    operators(tmp_path, swapped=swapped)
+    (row,) = Report(load_evidence(tmp_path)).compiled
+    assert says in row.exchanged
+
+
+def test_code_that_does_not_load_is_told(tmp_path: Path) -> None:
+    operators(tmp_path)
+    path = load_evidence(tmp_path).paths.swap_path("pytorch", "cpu", COMPILED)
+    failed = SwapResult(status="crashed", message="undefined symbol: _ZN2at", code_from=BASE, run_in=NEXT)
+    save_record(path, SwapRecord(status="ok", kernel="pytorch", workload=COMPILED, device="cpu", results=[failed],
+                                 key="k", started_utc="2025-01-01T00:00:00+00:00", duration_s=1.0))  # fmt: skip
+    (row,) = Report(load_evidence(tmp_path)).compiled
+    assert row.exchanged == f"could not be exchanged: code of {BASE} in {NEXT}: undefined symbol: _ZN2at"

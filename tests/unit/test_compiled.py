@@ -1,0 +1,110 @@
+"""First calls of what compiles at run time, and what was generated: compared by environment."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.schema.compiled_records import CompiledRecord, FirstCall, GeneratedFile, Picked
+from harness.schema.storage import save_record
+from reports import model
+from reports.compare.compiled import Compiled, compiled
+from reports.compare.factors import DIFFERS, SAME, UNKNOWN
+from reports.load.evidence import Evidence, load_evidence
+from reports.render.page import render_page
+from reports.render.report import Report
+from tests.unit.spec import Spec
+from tests.unit.synthetic import write_run
+
+BASE, THIS = Spec().environments
+
+
+def sample(block: int, cold_s: float, warm_s: float = 3.0, sha256: str = "same") -> FirstCall:
+    return FirstCall(block=block, cold_s=cold_s, warm_s=warm_s, later_us=50.0, generated_sha256=sha256)
+
+
+def output(text: str, kind: str = "inductor", name: str = "graph 0") -> GeneratedFile:
+    return GeneratedFile(kind=kind, name=name, size_bytes=len(text), sha256=f"digest of {text}", text=text)
+
+
+def record(environment: str, **given: object) -> CompiledRecord:
+    values: dict[str, object] = {
+        "environment": environment, "kernel": "pytorch", "workload": "gelu.compiled-fp32", "device": "cpu", "key": "k",
+        "started_utc": "2026-01-01T00:00:00Z", "duration_s": 1.0, "status": "ok",
+        "samples": [sample(block, 20.0 + 0.1 * block) for block in range(3)], "generated": [output("a\nb\nc\n")],
+    }  # fmt: skip
+    return CompiledRecord.model_validate({**values, **given})
+
+
+def told(evidence: Evidence, base: CompiledRecord, this: CompiledRecord) -> Compiled:
+    keyed = {(r.environment, r.kernel, r.workload, r.device): (r, "a/path.json") for r in (base, this)}
+    (found,) = compiled(replace(evidence, compiled=keyed))
+    return found
+
+
+@pytest.fixture
+def evidence(tmp_path: Path) -> Evidence:
+    write_run(tmp_path)
+    return load_evidence(tmp_path)
+
+
+def test_first_calls_have_verdicts_of_their_own(evidence: Evidence) -> None:
+    slower = [sample(block, 40.0 + 0.1 * block) for block in range(5)]
+    base = record(BASE, samples=[sample(block, 20.0 + 0.1 * block) for block in range(5)])
+    found = told(evidence, base, record(THIS, samples=slower))
+    assert found.first["cold"].verdict == model.REGRESSED and found.first["warm"].verdict == model.PASS
+    assert found.first["cold"].ratio == pytest.approx(2.0, abs=0.02) and "5 + 5 samples" in found.first["cold"].why
+
+
+def test_few_samples_tell_nothing(evidence: Evidence) -> None:
+    samples = [sample(block, 99.0) for block in range(2)]
+    found = told(evidence, record(BASE), record(THIS, samples=samples, status="crashed", message="it died"))
+    assert {each.verdict for each in found.first.values()} == {model.UNDECIDED}
+    assert "2 samples of each environment tell nothing" in found.first["cold"].why and "it died" in found.failed
+
+
+def test_what_was_generated_is_the_same_or_differs(evidence: Evidence) -> None:
+    assert told(evidence, record(BASE), record(THIS)).state == SAME
+    other = told(evidence, record(BASE), record(THIS, generated=[output("a\nB\nc\n")]))
+    diff = other.diffs["inductor graph 0"]
+    assert other.state == DIFFERS and "+B" in diff and "-b" in diff
+    more = told(evidence, record(BASE), record(THIS, generated=[output("a\nb\nc\n"), output("x", "so", "cpp_fused_0")]))
+    assert more.kinds == {"inductor": SAME, "so": DIFFERS} and more.state == DIFFERS
+
+
+def test_what_a_process_generates_otherwise_each_time_says_nothing(evidence: Evidence) -> None:
+    wavering = [sample(block, 20.0, sha256=str(block)) for block in range(3)]
+    found = told(evidence, record(BASE, samples=wavering), record(THIS, generated=[output("other")]))
+    assert found.state == UNKNOWN and "from process to process" in found.generated_text
+    assert told(evidence, record(BASE, generated=[]), record(THIS, generated=[])).state == UNKNOWN
+
+
+def test_bytes_that_nothing_disassembles_are_no_difference(evidence: Evidence) -> None:
+    one, two = (
+        record(name, generated=[GeneratedFile(kind="cubin", name="add", size_bytes=1, sha256=f"raw:{name}")])
+        for name in (BASE, THIS)
+    )
+    assert told(evidence, one, two).state == UNKNOWN
+
+
+def test_another_configuration_is_told_with_both(evidence: Evidence) -> None:
+    one, two = (
+        record(name, picked=[Picked(kernel="add", key="1024", configuration={"BLOCK": size})])
+        for name, size in ((BASE, "128"), (THIS, "256"))
+    )
+    assert told(evidence, one, two).picked_text == ["add BLOCK=128 → BLOCK=256"]
+    assert told(evidence, one, record(THIS, picked=one.picked)).picked_text == ["add BLOCK=128 in both"]
+
+
+def test_the_page_has_first_calls_and_what_was_generated(tmp_path: Path) -> None:
+    run = write_run(tmp_path)
+    cell = next(cell for cell in run.load().cells if cell.environment == THIS)
+    place = {"kernel": cell.kernel, "workload": cell.workload, "device": cell.device}
+    for environment, text in ((BASE, "a\n"), (THIS, "<b>\n")):
+        path = run.experiment_path(environment, cell.kernel, cell.device, cell.workload, "compiled")
+        save_record(path, record(environment, **{**place, "generated": [output(text)]}))
+    page = render_page(Report(load_evidence(tmp_path)))
+    assert "Compiled at run time" in page and "Inductor&#39;s output code differs" in page
+    assert "+&lt;b&gt;" in page and "+<b>" not in page
