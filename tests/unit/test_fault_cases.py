@@ -105,7 +105,7 @@ def test_a_source_that_is_missing_and_a_name_given_twice_are_refused(tmp_path: P
 
 def test_the_cases_cover_every_cause_and_every_file_is_one_of_theirs(every: dict[str, FaultCase]) -> None:
     development = [case for case in every.values() if case.split == "development"]
-    assert {case.causes[0] for case in development} == set(CAUSES)
+    assert {case.causes[0] for case in every.values()} == set(CAUSES)
     assert sum(case.device == "cuda" for case in development) >= 8
     assert sum(case.negative_control for case in development) >= 7
     held_out = [case for case in every.values() if case.split == "held_out" and case.device == "cuda"]
