@@ -13,9 +13,10 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from harness.config.environments import ExtraFlags, Variables
+from harness.config.environments import ExtraFlags, Packages, Variables
 from harness.config.kernels import Kernel
 from harness.config.matrix import Limits, Reference, Timing, Tolerances
+from harness.config.operators import PYTORCH, Operator
 from harness.config.shipped import ROOT
 from harness.config.workloads import Workload
 from harness.config.yaml_files import Model, parse_yaml
@@ -26,8 +27,9 @@ Cause = Literal[
     "wrong_everywhere", "kernel_code_moved", "build_moved", "reference_moved", "default_backend_moved", "inputs_moved",
     "uninitialised_shared", "uninitialised_global", "uninitialised_host", "race", "out_of_bounds", "wrong_stream",
     "predecessor_sensitivity", "masked_by_inputs", "range_overflow", "not_repeatable", "tolerance_too_tight",
-    "tolerance_too_loose", "unsupported_combination", "environment_confounder", "latency_operator",
-    "latency_launch_overhead", "latency_clock_or_load", "latency_thread_count", "memory_use", "nothing_moved",
+    "tolerance_too_loose", "unsupported_combination", "operator_moved", "component_moved", "environment_confounder",
+    "latency_operator", "latency_launch_overhead", "latency_clock_or_load", "latency_thread_count", "memory_use",
+    "nothing_moved",
 ]  # fmt: skip
 CAUSES: tuple[str, ...] = get_args(Cause)
 NOTHING_MOVED: Cause = "nothing_moved"
@@ -45,6 +47,7 @@ class Variant(Model):
     """One of the environments that are compared: one of matrix.yaml's, and what differs in it."""
 
     torch: str = Field(description="a version of the shipped matrix.yaml, quoted; or host")
+    packages: Packages = []
     flags: ExtraFlags = ExtraFlags()
     variables: Variables = {}
 
@@ -67,7 +70,8 @@ class FaultCase(Model):
         default=None, gt=1, description="its peak memory in the last environment, over that in the first, at least"
     )
     environments: list[Variant] = Field(min_length=2, description="the first is the baseline")
-    kernel: Kernel
+    kernel: Kernel | None = None
+    operator: Operator | None = Field(default=None, description="in place of a kernel: one of PyTorch's, or a Model")
     workloads: list[Workload] = []
     references: list[Reference]
     tolerances: Tolerances = Tolerances()
@@ -84,16 +88,21 @@ class FaultCase(Model):
             raise ValueError(f"also: {NOTHING_MOVED} is the main cause, or none")
         if len(self.shows) != len(self.environments):
             raise ValueError(f"shows: one for each of the {len(self.environments)} environments")
-        if self.kernel.name != KERNEL:
+        if (self.kernel is None) == (self.operator is None):
+            raise ValueError("kernel: give one of: kernel, operator")
+        if self.kernel is not None and self.kernel.name != KERNEL:
             raise ValueError(f"kernel.name: every case's kernel is called {KERNEL}")
         if len(self._devices) != 1:
             raise ValueError(f"kernel: is for one device, not for {' and '.join(self._devices) or 'none'}")
-        if (self.kernel.problem is None) != bool(self.workloads):
-            raise ValueError("workloads: a problem file brings its own; sources need at least one")
+        if (self.kernel is not None and self.kernel.problem is None) != bool(self.workloads):
+            raise ValueError("workloads: problem files and operators bring their own; sources need at least one")
         return self
 
     @property
     def _devices(self) -> Sequence[Device]:
+        if self.operator is not None:
+            return self.operator.devices
+        assert self.kernel is not None
         if self.kernel.sources is None:
             return self.kernel.devices
         named: dict[Device, list[str]] = {"cpu": self.kernel.sources.cpu, "cuda": self.kernel.sources.cuda}
@@ -104,12 +113,19 @@ class FaultCase(Model):
         return self._devices[0]
 
     @property
+    def subject(self) -> str:
+        """What records call it."""
+        return KERNEL if self.operator is None else PYTORCH
+
+    @property
     def negative_control(self) -> bool:
         return self.causes[0] == NOTHING_MOVED
 
     @property
     def named_files(self) -> list[str]:
-        """The files that its kernel names: its own, or shipped ones, below csrc/."""
+        """The files that its kernel or operator names: its own, or shipped ones, below csrc/."""
+        if self.kernel is None:
+            return [self.operator.problem] if self.operator and self.operator.problem else []
         if self.kernel.sources is not None:
             return [*self.kernel.sources.cpu, *self.kernel.sources.cuda]
         return [name for name in (self.kernel.problem, self.kernel.model_new) if name]
@@ -132,7 +148,9 @@ def _over(default: Any, own: Any) -> Any:
 
 
 def _kind(path: str, entry: dict[str, Any]) -> str:
-    """Which defaults are a case's: cpp, cu, problem, or shipped."""
+    """Which defaults are a case's: operator, cpp, cu, problem, or shipped."""
+    if "operator" in entry:
+        return "operator"
     if path.endswith("/"):
         return "cpp" if "sources" in entry.get("kernel", {}) else "problem"
     return Path(path).suffix[1:] or "shipped"

@@ -31,31 +31,38 @@ def _environment(variant: Variant, shipped: Matrix) -> Environment:
     if known is None:
         choices = ", ".join(environment.torch for environment in shipped.environments)
         raise InputError(f"torch {variant.torch}: not in the shipped matrix.yaml", f"choose from: {choices}")
-    return known.model_copy(update={"flags": variant.flags, "variables": variant.variables})
+    return known.model_copy(
+        update={"packages": variant.packages, "flags": variant.flags, "variables": variant.variables}
+    )
 
 
-def _in_project(value: Any) -> Any:
-    """Paths of a case's own files, where its project has them."""
+def _in_project(subject: dict[str, Any]) -> dict[str, Any]:
+    """A kernel or an operator whose own files are where its project has them."""
+    return subject | {key: _path(subject[key]) for key in ("sources", "problem", "model_new") if subject.get(key)}
+
+
+def _path(value: Any) -> Any:
     if isinstance(value, str):
         return value if value.startswith("csrc/") else f"{SOURCES}/{value}"
     if isinstance(value, list):
-        return [_in_project(item) for item in value]
-    return {key: _in_project(item) for key, item in value.items()}
+        return [_path(item) for item in value]
+    return {key: _path(item) for key, item in value.items()}
 
 
 def matrix_text(case: FaultCase, shipped: Matrix) -> str:
     """The case's matrix.yaml. InputError where it is none."""
     environments = [_environment(variant, shipped) for variant in case.environments]
-    kernel = case.kernel.model_dump(mode="json", exclude_unset=True)
-    for key in ("sources", "problem", "model_new"):
-        if kernel.get(key):
-            kernel[key] = _in_project(kernel[key])
+    kernels, operators = (
+        [_in_project(one.model_dump(mode="json", exclude_unset=True))] if one else []
+        for one in (case.kernel, case.operator)
+    )
     value = {
         "schema_version": 1,
         "baseline": environments[0].id(),
         "environments": [environment.model_dump(mode="json", exclude_defaults=True) for environment in environments],
         "packages": list(shipped.packages),
-        "kernels": [kernel],
+        "kernels": kernels,
+        "operators": operators,
         "workloads": [workload.model_dump(mode="json", exclude_defaults=True) for workload in case.workloads],
         "references": list(case.references),
         "tolerances": case.tolerances.model_dump(mode="json"),

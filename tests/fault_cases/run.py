@@ -127,7 +127,7 @@ def run_cases(options: Options, *, begin: Start = start, attributed: Attribute =
         }
         rows.append(row)
         if options.causes:
-            scores.append(score(case, answers(attributed(run.folder), case.device)))
+            scores.append(score(case, answers(attributed(run.folder), case.device, case.subject)))
         print(f"   {row_line(case, seen, row)}", flush=True)
         result = {"cases": rows, **({"score": summary(scores)} if options.causes else {})}
         protocol.write_json(str(path), result)  # after each case, so that an error later loses nothing
@@ -163,7 +163,7 @@ def score_again(options: Options, folder: Path, *, attributed: Attribute = attri
     scores = []
     for case in chosen(options):
         if case.name in runs:
-            scores.append(score(case, answers(attributed(runs[case.name]), case.device)))
+            scores.append(score(case, answers(attributed(runs[case.name]), case.device, case.subject)))
             print(scores[-1].line, flush=True)
     if not scores:
         raise InputError(f"--again {folder}: holds no run of these cases", "give a folder with one folder for each")

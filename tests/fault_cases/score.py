@@ -26,11 +26,11 @@ class Answer:
     grade: str
 
 
-def answers(causes: Sequence[Any], device: str) -> list[Answer]:
-    """Those of the kernel among the causes of reports.attribute, ranked; the parts of a cause come behind it."""
+def answers(causes: Sequence[Any], device: str, subject: str = KERNEL) -> list[Answer]:
+    """Those of the subject among the causes of reports.attribute, ranked; the parts of a cause come behind it."""
     found: dict[str, Answer] = {}
     for cause in causes:
-        if cause.kernel == KERNEL and cause.device == device:
+        if cause.kernel == subject and cause.device == device:
             for part in (cause, *cause.parts):
                 found.setdefault(part.cause, Answer(cause=part.cause, grade=part.grade))
     return list(found.values())

@@ -58,6 +58,7 @@ def shipped() -> Matrix:
         ('torch: "2.1.0"', "torch: 2.1", ["environments[0].torch", "quotes"]),
         ("{cxx: [", "{cc: [", ["environments[1].flags.cc", "unknown key"]),
         ("    kernel: {s", "    kernel: {name: telling, s", ["called attention"]),
+        ("    kernel: {", "    operator: {problem: a.py}\n    kernel: {name: attention, ", ["one of"]),
         ("[attention.cpp]", "[attention.cpp], cuda: [attention.cu]", ["one device", "cpu and cuda"]),
         ("workloads: [{", "problems: [{", ["unknown key"]),
     ],
@@ -105,7 +106,7 @@ def test_a_source_that_is_missing_and_a_name_given_twice_are_refused(tmp_path: P
 
 def test_the_cases_cover_every_cause_and_every_file_is_one_of_theirs(every: dict[str, FaultCase]) -> None:
     development = [case for case in every.values() if case.split == "development"]
-    assert {case.causes[0] for case in development} == set(CAUSES)
+    assert {case.causes[0] for case in every.values()} == set(CAUSES)
     assert sum(case.device == "cuda" for case in development) >= 8
     assert sum(case.negative_control for case in development) >= 7
     held_out = [case for case in every.values() if case.split == "held_out" and case.device == "cuda"]
@@ -168,9 +169,14 @@ def test_a_project_holds_what_differs_and_nothing_of_the_truth(
     assert not any(part in text + str(folder.relative_to(tmp_path)) for part in truth)
 
 
-def test_shipped_sources_stay_where_they_are_and_environments_are_the_matrix_s_or_the_host(shipped: Matrix) -> None:
+def test_sources_operators_and_packages_of_a_project(every: dict[str, FaultCase], shipped: Matrix) -> None:
     text = matrix_text(small(("attention.cpp", "csrc/attention_scalar_cpu.cpp")), shipped)
     assert yaml.safe_load(text)["kernels"][0]["sources"]["cpu"] == ["csrc/attention_scalar_cpu.cpp"]
+
+    operator = yaml.safe_load(matrix_text(every["sinc_of_large_numbers"], shipped))
+    assert operator["operators"][0]["problem"] == "kernel/problem.py" and operator["kernels"] == []
+    numpy = parse_matrix(matrix_text(every["zero_point_in_a_byte"], shipped))
+    assert [one.packages for one in numpy.environments] == [["einops==0.8.0"], ["numpy==2.0.2", "einops==0.8.0"]]
 
     with pytest.raises(InputError, match=r"(?s)torch 1\.0\.0.*2\.1\.0, 2\.5\.0"):
         matrix_text(small(('"2.1.0"', '"1.0.0"')), shipped)
