@@ -17,7 +17,7 @@ from harness.worker import protocol, wire
 
 PYTORCH = "pytorch"  # as --kernel has it: all groups of operators
 GROUP = 50  # workloads that share a launch: more would take longer than a launch may
-COMPILED_GROUP = 10  # of those that are compiled in it
+COMPILED_GROUP = 5  # of those that are compiled in it
 COMPILED = ".compiled"  # ends the name of what is
 VALUES = ("normal", "uniform", "positive", "integers", "boolean", "positive_definite")
 SHAPE = "a shape, such as [64, 4096]; or with its values: {shape: [64], values: integers, below: 100}"
