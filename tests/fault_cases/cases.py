@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from harness.config.environments import ExtraFlags, Packages, Variables
 from harness.config.kernels import Kernel
 from harness.config.matrix import Limits, Reference, Timing, Tolerances
-from harness.config.operators import PYTORCH, Operator
+from harness.config.operators import Operator
 from harness.config.shipped import ROOT
 from harness.config.workloads import Workload
 from harness.config.yaml_files import Model, parse_yaml
@@ -114,8 +114,8 @@ class FaultCase(Model):
 
     @property
     def subject(self) -> str:
-        """What records call it."""
-        return KERNEL if self.operator is None else PYTORCH
+        """The kernel that its causes name; those of an operator name none."""
+        return KERNEL if self.operator is None else ""
 
     @property
     def negative_control(self) -> bool:

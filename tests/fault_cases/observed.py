@@ -49,44 +49,44 @@ def _last_over_first(values: Sequence[float | None]) -> float | None:
     return last / first if first and last else None
 
 
-def observed(run: Run) -> Observed:
+def observed(run: Run, subject: str = protocol.KERNEL) -> Observed:
     environments, validations, launches = run.load().environments, run.validations(), run.launches()
     worst = {
         name: max((v for v in validations if v.environment == name), key=lambda v: ORDER.index(v.status), default=None)
         for name in environments
     }
     kernels = [
-        target for v in validations for r in v.recipes for target in r.targets if target.target == protocol.KERNEL
+        target for v in validations for r in v.recipes for target in r.targets if target.target == subject
     ]
     return Observed(
         environments=tuple(environments),
         statuses=tuple(v.status if v else protocol.NOT_RUN for v in worst.values()),
         messages=tuple(v.message if v else "" for v in worst.values()),
         unsteady=any(target.repeats_differ for target in kernels),
-        medians_us=tuple(_median_us(launches, name) for name in environments),
-        peaks_bytes=tuple(_peak_bytes(launches, name) for name in environments),
+        medians_us=tuple(_median_us(launches, name, subject) for name in environments),
+        peaks_bytes=tuple(_peak_bytes(launches, name, subject) for name in environments),
     )
 
 
-def _median_us(launches: Sequence[LaunchRecord], environment: str) -> float | None:
+def _median_us(launches: Sequence[LaunchRecord], environment: str, subject: str) -> float | None:
     """The median over launches of their medians, over all workloads together."""
     medians = [
         sum(statistics.median(timing.samples_us) for timing in launch.timings
-            if timing.target == protocol.KERNEL and timing.samples_us)
+            if timing.target == subject and timing.samples_us)
         for launch in launches
         if launch.environment == environment and launch.status == protocol.OK
     ]  # fmt: skip
     return statistics.median(medians) if any(medians) else None
 
 
-def _peak_bytes(launches: Sequence[LaunchRecord], environment: str) -> float | None:
+def _peak_bytes(launches: Sequence[LaunchRecord], environment: str, subject: str) -> float | None:
     """The median over launches of their largest peaks."""
     peaks = [
         max(timing.memory.peak_bytes for timing in launch.timings
-            if timing.target == protocol.KERNEL and timing.memory is not None)
+            if timing.target == subject and timing.memory is not None)
         for launch in launches
         if launch.environment == environment
-        and any(timing.target == protocol.KERNEL and timing.memory is not None for timing in launch.timings)
+        and any(timing.target == subject and timing.memory is not None for timing in launch.timings)
     ]  # fmt: skip
     return statistics.median(peaks) if peaks else None
 

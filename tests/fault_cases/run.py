@@ -113,7 +113,7 @@ def run_cases(options: Options, *, begin: Start = start, attributed: Attribute =
         started = time.monotonic()
         project = make_project(case, shipped, options.out)
         run = run_one(case, project, options, begin)
-        seen = observed(run)
+        seen = observed(run, protocol.MODEL if case.operator else protocol.KERNEL)
         row = {
             "name": case.name,
             "device": case.device,

@@ -20,4 +20,5 @@ class ModelNew(torch.nn.Module):
     def forward(self, x, weight, gradient):
         with torch.enable_grad():
             x, weight = x.detach().requires_grad_(), weight.detach().requires_grad_()
-            return torch.autograd.grad(Gate.apply(x @ weight), [x, weight], gradient)
+            gradients = torch.autograd.grad(Gate.apply(x @ weight), [x, weight], gradient)
+            return torch.cat([one.flatten() for one in gradients])
