@@ -100,11 +100,10 @@ class Recorder(TorchDispatchMode):
     def _outputs(self, index, operator, outputs, mutated, inputs, line):
         """What came back, and then what was written to and did not come back, as slots."""
         slots = outputs + [each for each in mutated if all(each is not other for other in outputs)]
-        known = {id(self.storages.of(tensor)[0]) for tensor in inputs}
         for slot, name, group in self.puts.get(index, ()):
-            if group not in self.refused:
-                slots[slot].data.copy_(torch.load(name))
+            if group not in self.refused and slot < len(slots) and _put(torch.load(name), slots[slot]):
                 line.setdefault("put", []).append(slot)
+        known = {id(self.storages.of(tensor)[0]) for tensor in inputs}
         records = []
         for slot, tensor in enumerate(slots):
             state, _ = self.storages.of(tensor)
@@ -116,7 +115,8 @@ class Recorder(TorchDispatchMode):
             if state is not None:
                 state.made[geometry(tensor)] = (index, slot)
             records.append(self._output(tensor, view))
-            self.alive.append((state, index, slot)) if state is not None and not view else None
+            if state is not None and not view:
+                self.alive.append((state, index, slot))
         for slot in self.store.get(index, ()):
             torch.save(slots[slot].detach().clone(), os.path.join(self.out, "{}-{}.pt".format(index, slot)))
         self.programs.after(index, slots)
@@ -148,6 +148,14 @@ class Recorder(TorchDispatchMode):
         self.sketches.close()
         alive = [(op, slot) for state, op, slot in self.alive if state.last == (op, slot) and not state.alive.expired()]
         return {"operators": self.count, "alive": alive, "refused": sorted(self.refused), "notes": sorted(self.notes)}
+
+
+def _put(stored, tensor):
+    """Overwrite a tensor; whether that changed anything."""
+    if stored.shape != tensor.shape or stored.dtype != tensor.dtype or digest(stored) == digest(tensor):
+        return False
+    tensor.data.copy_(stored)
+    return True
 
 
 def _type(tensor):
