@@ -45,7 +45,7 @@ def strict_key(operator: Operator) -> Hashable:
 def loose_key(operator: Operator) -> tuple[Hashable, ...]:
     """Without the line: where a script has one branch for each version, they have other lines."""
     types = tuple(value.type for value in operator.inputs)
-    return operator.name, operator.phase, operator.module, types, len(operator.scalars)
+    return operator.name, operator.phase, operator.module, types
 
 
 def align(good: Trace, bad: Trace) -> Alignment:

@@ -1,10 +1,11 @@
-"""What follows, in sentences: which line of whose code, which operator, who is right, what it does, what to do. Pure."""
+"""What follows, in sentences: which line, which operator, who is right, what it does, what to do. Pure."""
 
 from __future__ import annotations
 
 import math
 
 from harness.trace import outcome as o
+from harness.trace.judge import WITHIN
 from harness.trace.localise import ARGUMENTS, DRAWS, LAYOUT
 from harness.trace.outcome import Cause, Outcome
 
@@ -96,6 +97,12 @@ def _caused(found: Outcome) -> tuple[str, str]:
     first = found.causes[0]
     needed = [cause for cause in found.causes if cause.needed]
     parts = [f"The versions part at {place(first)}: {named(first)}."]
+    earliest = min(needed or [first], key=lambda cause: cause.bad_index or 0)
+    if earliest is not first:
+        parts = [
+            f"Most of the difference comes in at {place(first)}: {named(first)}. The versions part before it, at "
+            f"{place(earliest)}: {named(earliest)}."
+        ]
     if first.detail:
         parts.append(first.detail)
     if first.judged.get("text"):
@@ -124,13 +131,14 @@ def _do(found: Outcome, first: Cause) -> str:
         return "Decide which of the two you mean, and call that one by name."
     if first.why == LAYOUT:
         return "Its inputs have other strides in the two versions: call contiguous() before it, and trace again."
-    units = (judged.get("good_units"), judged.get("bad_units"))
-    if units[0] is None or units[1] is None:
+    units = [float(judged[name]) for name in ("good_units", "bad_units") if judged.get(name) is not None]
+    if len(units) < 2:
         return "Run the extracted script (--extract) in both versions, and look at the operator alone."
-    if max(units) <= 4:
+    if max(units) <= WITHIN:
         return "Accept it: both are right. Compare with a tolerance, or with a float64 run, not with stored bits."
-    if units[1] <= 4:
+    if units[1] <= WITHIN:
         return f"Keep {found.bad}: the earlier result was the less exact one."
-    if units[0] <= 4:
-        return f"Report it to PyTorch with the extracted script (--extract); until then compute this in float64, or stay on {found.good}."  # noqa: E501
+    if units[0] <= WITHIN:
+        until = f"until then compute this in float64, or stay on {found.good}"
+        return f"Report it to PyTorch with the extracted script (--extract); {until}."
     return "Both are inexact here: compute this part in a wider type if the result matters."

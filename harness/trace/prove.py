@@ -143,11 +143,16 @@ class Experiment:
 
     def _reduce(self, proof: Proof) -> None:
         """Leave out each kind in turn; and put back each one alone."""
+        known = dict[tuple[str, ...], Trace]()
+
+        def run(kinds: list[str]) -> Trace:
+            return known.get(tuple(kinds)) or known.setdefault(tuple(kinds), self.run(kinds))
+
         for kind in list(proof.kinds):
-            proof.shares[kind] = share(self.wanted, self.had, result_of(self.run([kind])))
+            proof.shares[kind] = share(self.wanted, self.had, result_of(run([kind])))
             others = [each for each in proof.kinds if each != kind]
             if proof.comes_back and others:
-                trace = self.run(others)
+                trace = run(others)
                 if result_of(trace).equals(self.wanted):
                     proof.kinds, proof.after = others, trace
                     proof.dropped.append(kind)
@@ -184,7 +189,9 @@ def unstable_operators(one: Trace, other: Trace, alignment: Alignment | None = N
 
 
 def first_unrepeated(one: Trace, other: Trace) -> Site | None:
-    """The first origin between two runs of one version: what does not repeat by itself."""
-    return next((site for site in examine(one, other, align(one, other)) if site.is_origin), None)
+    """The first origin between two runs of one version: what does not repeat by itself. Where there is none, as where
+    a seed differs, the first that has other outputs."""
+    sites = [site for site in examine(one, other, align(one, other)) if site.differs]
+    return next((site for site in sites if site.is_origin), next(iter(sites), None))
 
 

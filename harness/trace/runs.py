@@ -5,12 +5,15 @@ Every run has a folder of its own below `out`: what it printed, how it ended, it
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import select
 import shutil
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +26,6 @@ from harness.errors import InfrastructureError, InputError
 from harness.isolate.base import stage
 from harness.isolate.process import tail
 from harness.isolate.venv import VenvExecutor
-from harness.schema.records import Status
 from harness.tools import cache_folder, physical_cores
 from harness.trace.model import End, Trace, load_end, load_trace
 from harness.worker import protocol
@@ -31,7 +33,6 @@ from harness.worker.wheels import normalise
 
 OLDEST = (2, 1)  # the recorder needs what PyTorch 2.1 has
 TRACER = Path(__file__).parent.parent / "tracer"
-OK: Status = "ok"
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class Side:
     out: Path
     threads: int
     count: int = 0
-    spent_s: list[float] = field(default_factory=list)
+    tracer: subprocess.Popen[str] | None = None
 
     @property
     def store(self) -> Path:
@@ -117,24 +118,45 @@ class Side:
         folder.mkdir(parents=True)
         written = folder / "request.json"
         written.write_text(json.dumps({**request, "out": str(folder)}), encoding="utf-8")
-        with (folder / "stdout.txt").open("wb") as printed, (folder / "stderr.txt").open("wb") as errors:
-            try:
-                done = subprocess.run(
-                    [str(self.python), "-m", "tracer", str(written)],
-                    stdin=subprocess.DEVNULL, stdout=printed, stderr=errors, env=self._variables(),
-                    timeout=self.script.timeout_s,
-                )  # fmt: skip
-            except subprocess.TimeoutExpired:
-                raise InputError(
-                    f"{self.version}: the script took longer than {self.script.timeout_s:.0f} s", "--timeout SECONDS"
-                ) from None
+        code = self._ask(written)
         if not (folder / makes).is_file():
             raise InfrastructureError(
-                f"{self.version}: the traced process ended with {done.returncode} before it could say how: "
-                f"{tail(folder / 'stderr.txt', 800)}",
+                f"{self.version}: the traced process ended with {code} before it could say how: "
+                f"{tail(folder / 'stderr.txt', 800) or tail(self.out / f'tracer-{self.version}.txt', 800)}",
                 "run the script by itself in that version; where it works there, the recorder is at fault",
             )
         return folder
+
+    def _ask(self, request: Path) -> int:
+        """Its exit code, by the tracer, which is started where it does not run. InputError where it takes too long."""
+        if self.tracer is None:
+            with (self.out / f"tracer-{self.version}.txt").open("ab") as errors:
+                self.tracer = subprocess.Popen(
+                    [str(self.python), "-m", "tracer"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+                    env=self._variables(), text=True, start_new_session=True,
+                )  # fmt: skip
+        assert self.tracer.stdin is not None and self.tracer.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.tracer.stdin.write(f"{request}\n")
+            self.tracer.stdin.flush()
+        limit_s = self.script.timeout_s
+        if not select.select([self.tracer.stdout], [], [], limit_s)[0]:
+            self.close()
+            raise InputError(f"{self.version}: the script took longer than {limit_s:.0f} s", "--timeout SECONDS")
+        answer = self.tracer.stdout.readline().strip()
+        return int(answer) if answer else self.tracer.wait()
+
+    def close(self) -> None:
+        """End the tracer, and what it started."""
+        if self.tracer is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.tracer.pid, signal.SIGKILL)
+            self.tracer.wait()
+            for pipe in (self.tracer.stdin, self.tracer.stdout):
+                with contextlib.suppress(OSError):
+                    if pipe is not None:
+                        pipe.close()
+            self.tracer = None
 
     def _variables(self) -> dict[str, str]:
         """The user's, but for what would make the versions differ in more than PyTorch."""
@@ -154,6 +176,14 @@ class Side:
 
 
 # -- environments -----------------------------------------------------------------------------------------------
+
+
+def load_requirements(path: Path) -> list[str]:
+    """As `parse_requirements`; InputError where the file cannot be read, too."""
+    try:
+        return parse_requirements(path.read_text(encoding="utf-8"), str(path))
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}", "name the file of the script's packages") from None
 
 
 def parse_requirements(text: str, path: str) -> list[str]:
@@ -201,16 +231,17 @@ def prepare(
     executor = VenvExecutor(cache_folder(), threads)
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
-    sides, notes = [], list(dict.fromkeys(f"wheels come from a fallback: {why}" for why in fallbacks.values()))
+    sides = list[Side]()
+    notes = list(dict.fromkeys(f"wheels come from a fallback: {why}" for why in fallbacks.values()))
     for version, spec in zip(versions, matrix.environments, strict=True):
         environment = PlannedEnvironment(spec=spec, index=indexes[spec.id()])
         pins, _ = ensure_pins(root, environment, matrix)
         record = executor.prepare(environment, pins)
-        if record.status != OK:
+        if record.status != protocol.OK:
             raise InfrastructureError(f"{environment.id}: {record.message}", "see: nox -s doctor")
         if script.package == "pytest" and "pytest" not in record.pins:
-            raise InputError("pytest: not in the environments", "--requirements FILE, with a line such as pytest==8.3.4")
+            remedy = "--requirements FILE, with a line such as pytest==8.3.4"
+            raise InputError("pytest: not in the environments", remedy)
         label = version if version not in [side.version for side in sides] else f"{version}-again"
         sides.append(Side(label, executor.folder(record) / "venv" / "bin" / "python", script, out, threads))
-        notes += [] if protocol.OK == record.status else [record.message]
     return sides, notes

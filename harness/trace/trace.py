@@ -6,6 +6,7 @@ import linecache
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import zip_longest
 from typing import Any
 
 from harness.trace import answer
@@ -133,7 +134,7 @@ def _prove(found: Outcome, experiment: Experiment, good: Side, bad: Side, say: S
         cause.judged = asdict(judged[cause.kind]) if cause.kind in judged else {}
         cause.program = list(proof.sites).index(cause.kind)
         cause.needed = cause.kind in proof.kinds or cause.kind in proof.not_put
-    found.causes.sort(key=lambda cause: (not cause.needed, cause.bad_index or 0))
+    found.causes.sort(key=lambda cause: (not cause.needed, -(cause.share or 0), cause.bad_index or 0))
     found.dropped = proof.dropped
     if proof.after is not None:
         found.comes_back, found.left = proof.comes_back, proof.left
@@ -180,7 +181,8 @@ def _detail(site: Site, g: Trace, b: Trace) -> str:
         return ""
     one, other = g.operators[site.good[0]], b.operators[site.bad[0]]
     if site.why == ARGUMENTS:
-        moved = [f"{x} and {y}" for x, y in zip(one.scalars, other.scalars, strict=True) if x != y]
+        pairs = zip_longest(one.scalars, other.scalars, fillvalue="the default")
+        moved = [f"{x} and {y}" for x, y in pairs if x != y]
         return f"It is called with other arguments: {'; '.join(moved)}."
     if site.why == DRAWS:
         return "From the same state of the generator the two versions draw other numbers."

@@ -1,5 +1,9 @@
 """What the schema of an operator says, and its arguments as a flat list."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import torch
 
 EMPTY = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "resize_", "set_")
@@ -9,9 +13,9 @@ UNDECLARED = ("running_mean", "running_var")  # written by batch normalisation i
 class Operator:
     """Facts of an overload, asked once."""
 
-    def __init__(self, overload):
+    def __init__(self, overload: Any) -> None:
         schema = overload._schema
-        self.name = schema.name + ("." + schema.overload_name if schema.overload_name else "")
+        self.name: str = schema.name + ("." + schema.overload_name if schema.overload_name else "")
         base = schema.name.partition("::")[2]
         self.blank = base in EMPTY
         self.random = torch.Tag.nondeterministic_seeded in overload.tags
@@ -24,15 +28,15 @@ class Operator:
             or (argument.name in UNDECLARED and "backward" not in base)
         ]
 
-    def mutated(self, args, kwargs):
+    def mutated(self, args: Any, kwargs: Any) -> list[Any]:
         """The tensors that it writes to."""
-        found = []
+        found: list[Any] = []
         for place, name in self.written:
             flatten(args[place] if place < len(args) else kwargs.get(name), found)
         return found
 
 
-def flatten(value, tensors, scalars=None):
+def flatten(value: Any, tensors: list[Any], scalars: list[str] | None = None) -> None:
     """Append the tensors in a value, in order, and the text of all else that an operator is called with."""
     if isinstance(value, torch.Tensor):
         tensors.append(value)

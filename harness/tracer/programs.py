@@ -3,11 +3,15 @@
 A program is a list of calls. A tensor in a call is stored, or refers to the output of an earlier call of the program.
 """
 
+from __future__ import annotations
+
 import os
+from typing import Any
 
 import torch
 
-from tracer.operators import flatten
+from .operators import Operator, flatten
+from .storages import Storages
 
 STORED, EARLIER = "stored tensor", "output of an earlier call"
 
@@ -16,19 +20,19 @@ class Programs:
     """Stores the programs that a request names: `name`, `operators` (indices, ascending) and `keep` (outputs, as
     [operator, slot])."""
 
-    def __init__(self, wanted, out):
+    def __init__(self, wanted: list[dict[str, Any]], out: str) -> None:
         self.out, self.wanted = out, wanted
-        self.calls = {program["name"]: [] for program in wanted}
-        self.outputs = {program["name"]: {} for program in wanted}
-        self.of = {}
+        self.calls: dict[str, list[Any]] = {program["name"]: [] for program in wanted}
+        self.outputs: dict[str, dict[Any, Any]] = {program["name"]: {} for program in wanted}
+        self.of: dict[int, list[dict[str, Any]]] = {}
         for program in wanted:
             for index in program["operators"]:
                 self.of.setdefault(index, []).append(program)
 
-    def before(self, index, operator, args, kwargs, storages):
+    def before(self, index: int, operator: Operator, args: Any, kwargs: Any, storages: Storages) -> None:
         for program in self.of.get(index, ()):
 
-            def put(value, inside=frozenset(program["operators"])):
+            def put(value: Any, inside: frozenset[int] = frozenset(program["operators"])) -> Any:
                 if isinstance(value, torch.Tensor):
                     source = storages.source(value)
                     if source is not None and source[0] in inside:
@@ -39,12 +43,12 @@ class Programs:
                 return None if isinstance(value, torch.Generator) else value
 
             state = torch.default_generator.get_state() if operator.random else None
-            call = {"index": index, "name": operator.name, "args": list(map(put, args)), "state": state}
+            call: dict[str, Any] = {"index": index, "name": operator.name, "args": list(map(put, args)), "state": state}
             call["kwargs"] = {name: put(value) for name, value in kwargs.items()}
             call["written"] = operator.written
             self.calls[program["name"]].append(call)
 
-    def after(self, index, slots):
+    def after(self, index: int, slots: list[Any]) -> None:
         for program in self.of.get(index, ()):
             outputs = self.outputs[program["name"]]
             outputs.update({(op, slot): slots[slot].detach().clone() for op, slot in program["keep"] if op == index})
@@ -53,11 +57,11 @@ class Programs:
                 torch.save(made, os.path.join(self.out, program["name"] + ".pt"))
 
 
-def run(program, exact=False):
+def run(program: dict[str, Any], exact: bool = False) -> dict[Any, Any]:
     """The kept outputs, as the program gives them here and now; `exact`: with all that is floating in float64."""
-    made = {}
+    made: dict[Any, Any] = {}
 
-    def take(value):
+    def take(value: Any) -> Any:
         if isinstance(value, tuple) and value and value[0] == EARLIER:
             return made[value[1], value[2]].reshape(value[3])
         if isinstance(value, tuple) and value and value[0] == STORED:
@@ -72,9 +76,11 @@ def run(program, exact=False):
         namespace, _, name = call["name"].partition("::")
         name, _, overload = name.partition(".")
         args, kwargs = list(map(take, call["args"])), {key: take(value) for key, value in call["kwargs"].items()}
-        slots, mutated = [], []
+        slots: list[Any] = []
+        mutated: list[Any] = []
+        function = getattr(getattr(getattr(torch.ops, namespace), name), overload or "default")
         with torch.no_grad():
-            flatten(getattr(getattr(getattr(torch.ops, namespace), name), overload or "default")(*args, **kwargs), slots)
+            flatten(function(*args, **kwargs), slots)
         for place, key in call["written"]:
             flatten(args[place] if place < len(args) else kwargs.get(key), mutated)
         slots += [each for each in mutated if all(each is not other for other in slots)]
@@ -82,5 +88,5 @@ def run(program, exact=False):
     return {place: made[place] for place in program["outputs"]}
 
 
-def _exact(tensor):
+def _exact(tensor: Any) -> Any:
     return tensor.double() if tensor.is_floating_point() else tensor.clone()

@@ -35,7 +35,7 @@ def terminal(found: Mapping[str, Any]) -> str:
         if cause["source"]:
             lines.append(f"line: {cause['line']}: {cause['source']}")
     lines += [f"note: {note}" for note in found["notes"]]
-    return "\n".join(map(printable, lines + [cost_text(found)]))
+    return "\n".join(map(printable, [*lines, cost_text(found)]))
 
 
 def cost_text(found: Mapping[str, Any]) -> str:
@@ -62,16 +62,16 @@ def growth_picture(found: Mapping[str, Any]) -> Markup:
         level = FLOOR if value <= 0 else min(2.0, math.log10(value)) if math.isfinite(value) else 2.0
         return round(10 + (HEIGHT - 40) * (2.0 - max(FLOOR, level)) / (2.0 - FLOOR), 1)
 
-    parts = [
-        f'<path class="axis" d="M40 {y(10.0**level)}H{WIDTH - 10}"/><text x="2" y="{y(10.0**level) + 4}">1e{level}</text>'
-        for level in (0, -4, -8, -12, -16)
-    ]
+    parts = []
+    for level in (0, -4, -8, -12, -16):
+        at = y(10.0**level)
+        parts.append(f'<path class="axis" d="M40 {at}H{WIDTH - 10}"/><text x="2" y="{at + 4}">1e{level}</text>')
     line = "L".join(f"{x(place)} {y(value)}" for place, value in points)
     parts.append(f'<path class="ci" fill="none" d="M{line}"/>')
     for place, value in points:
         parts.append(f'<path class="{"mt" if value else "mb"}" d="M{x(place)} {HEIGHT - 20}v14"/>')
     for place in found["marks"]:
-        parts.append(f'<path class="dt" d="M{x(place)} {HEIGHT - 26}h0"/><path class="mt" d="M{x(place)} 6V{HEIGHT - 6}"/>')
+        parts.append(f'<path class="mt" d="M{x(place)} 6V{HEIGHT - 6}"/>')
     return Markup(
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="100%" role="img"><title>relative difference along the program; '
         f"upright lines: where the versions part</title>{''.join(parts)}</svg>"
