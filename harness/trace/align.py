@@ -16,6 +16,7 @@ from functools import cached_property
 from harness.trace.model import Operator, Trace
 
 Pair = tuple[int, int]
+NEAR = 8  # matched operators
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,28 @@ def align(good: Trace, bad: Trace) -> Alignment:
     for region in gaps(pairs, len(good.operators), len(bad.operators)):
         keys = [loose_key(good.operators[i]) for i in region.good], [loose_key(bad.operators[i]) for i in region.bad]
         more += [(region.good[i], region.bad[j]) for i, j in match(*keys)]
-    more.sort()
-    return Alignment(tuple(more), tuple(gaps(more, len(good.operators), len(bad.operators))))
+    return _joined(sorted(more), len(good.operators), len(bad.operators))
+
+
+def _joined(pairs: Sequence[Pair], good: int, bad: int) -> Alignment:
+    """Regions, those joined between which what was exchanged in order was matched: `cast, softmax` and `softmax, cast`
+    would be a softmax that appeared before the cast, and one that vanished behind it."""
+    regions = list[Region]()
+    for region in gaps(pairs, good, bad):
+        last = regions[-1] if regions else None
+        if last and _complement(last, region) and region.good.start - last.good.stop <= NEAR:
+            regions[-1] = Region(range(last.good.start, region.good.stop), range(last.bad.start, region.bad.stop))
+        else:
+            regions.append(region)
+    inside = {index for region in regions for index in region.good}
+    return Alignment(tuple(pair for pair in pairs if pair[0] not in inside), tuple(regions))
+
+
+def _complement(one: Region, other: Region) -> bool:
+    """Whether each has operators on one side alone, and not on the same."""
+    return (bool(one.good), bool(one.bad), bool(other.good), bool(other.bad)) in (
+        (True, False, False, True), (False, True, True, False),
+    )  # fmt: skip
 
 
 def match(good: Sequence[Hashable], bad: Sequence[Hashable]) -> list[Pair]:

@@ -98,8 +98,8 @@ def growth(good: Trace, bad: Trace, pairs: Sequence[tuple[int, int]]) -> list[tu
     for g, b in pairs:
         one, other = good.operators[g], bad.operators[b]
         if any(value.row is not None for value in one.outputs):
-            found.append((b, max(_difference(good, bad, (g, s), (b, s))
-                                 for s in range(min(len(one.outputs), len(other.outputs))))))  # fmt: skip
+            slots = range(min(len(one.outputs), len(other.outputs)))
+            found.append((b, max((_difference(good, bad, (g, s), (b, s)) for s in slots), default=0.0)))
     return found
 
 

@@ -182,7 +182,7 @@ class _Examination:
         if value.source is not None:
             index, slot = value.source
             matched = other.operators[to_other[index]].outputs if index in to_other else ()
-            if slot < len(matched) and matched[slot].digest:
+            if slot < len(matched) and matched[slot].digest and matched[slot].type == value.type:
                 if guards is not None:
                     guards.append(Guard(*place, matched[slot].digest))
                 return matched[slot].digest == value.digest

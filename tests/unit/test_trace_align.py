@@ -24,6 +24,12 @@ def test_what_is_alike_is_matched_and_what_was_replaced_is_a_region() -> None:
     assert found.reversed.regions == (Region(range(1, 3), range(1, 2)),)
 
 
+def test_operators_in_another_order_are_one_region() -> None:
+    good, bad = trace(op("a"), op("cast"), op("softmax"), op("z")), trace(op("a"), op("softmax"), op("cast"), op("z"))
+    found = align(good, bad)
+    assert found.regions == (Region(range(1, 3), range(1, 3)),) and found.pairs == ((0, 0), (3, 3))
+
+
 def test_branches_on_other_lines_are_matched_by_name() -> None:
     found = align(trace(op("gelu", line="s.py:3")), trace(op("gelu", line="s.py:5")))
     assert found.pairs == ((0, 0),) and not found.regions
