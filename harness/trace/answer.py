@@ -23,8 +23,8 @@ def named(cause: Cause) -> str:
     if before == after:
         return f"{before}, called in another order or with other shapes"
     if "nothing" in (before, after):
-        return f"{after}, which the earlier version does not call" if before == "nothing" else (
-            f"{before}, which the later version does not call")  # fmt: skip
+        return f"{after}, which only the bad version calls" if before == "nothing" else (
+            f"{before}, which only the good version calls")  # fmt: skip
     return f"{after} in place of {before}"
 
 

@@ -94,6 +94,6 @@ def test_what_cannot_be_traced_is_refused_in_a_sentence(
     if source is not None:
         (tmp_path / "mine.py").write_text(source)
     monkeypatch.chdir(tmp_path)
-    words = ["trace", "--good", "2.1.0", "--bad", "2.5.0", f"--out={tmp_path / 'out'}", f"--matrix={ROOT / 'matrix.yaml'}"]
-    assert main.main([*words, "--", "python", "mine.py"]) == BAD_INPUT
+    words = ["trace", "--good", "2.1.0", "--bad", "2.5.0", f"--out={tmp_path / 'out'}", "--", "python", "mine.py"]
+    assert main.main([*words[:6], f"--matrix={ROOT / 'matrix.yaml'}", *words[6:]]) == BAD_INPUT
     assert said in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,7 +48,7 @@ def test_an_insertion_among_equal_keys_leaves_one_gap() -> None:
 def test_pairs_are_equal_and_ascend_and_regions_are_the_rest(good: list[str], bad: list[str]) -> None:
     pairs = match(good, bad)
     assert all(good[i] == bad[j] for i, j in pairs)
-    assert all(a[0] < b[0] and a[1] < b[1] for a, b in zip(pairs, pairs[1:], strict=False))
+    assert all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(pairs))
     rest = gaps(pairs, len(good), len(bad))
     assert len(pairs) + sum(len(region.good) for region in rest) == len(good)
     assert len(pairs) + sum(len(region.bad) for region in rest) == len(bad)

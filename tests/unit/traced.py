@@ -30,6 +30,6 @@ def op(
     )
 
 
-def trace(*operators: Operator, alive: Sequence[Place] = (), end: End = End()) -> Trace:
+def trace(*operators: Operator, alive: Sequence[Place] = (), end: End | None = None) -> Trace:
     numbered = [Operator(**{**vars(each), "index": index}) for index, each in enumerate(operators)]
-    return Trace(operators=tuple(numbered), end=end, alive=tuple(alive), sketches=np.ones((1, 64)))
+    return Trace(operators=tuple(numbered), end=end or End(), alive=tuple(alive), sketches=np.ones((1, 64)))
