@@ -30,7 +30,7 @@ def named(cause: Cause) -> str:
 
 def amount(value: float | None) -> str:
     if value is None or not math.isfinite(value):
-        return "it cannot be given as one number"
+        return "more than a number can say"
     return f"{value:.2g} relative"
 
 
@@ -47,7 +47,9 @@ def _effect(found: Outcome) -> str:
     if found.ended.get("good") != found.ended.get("bad"):
         told = {side: found.ended[side] or "ends well" for side in ("good", "bad")}
         return f"the script ends in other ways: {found.good}: {told['good']}; {found.bad}: {told['bad']}"
-    return f"the end result differs by {amount(found.distance)}" if found.distance else "the end result is the same"
+    parts = (("numbers", found.numbers), ("tensors", found.tensors))
+    told = [f"the {what} by up to {amount(far)}" for what, far in parts if far]
+    return f"the end result differs: {', '.join(told)}" if told else "the end result is the same"
 
 
 def _nothing(found: Outcome) -> tuple[str, str]:

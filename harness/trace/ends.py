@@ -59,18 +59,24 @@ def unstable_lines(one: Result, other: Result) -> set[int]:
 
 
 def distance(one: Result, other: Result) -> float:
-    """The largest relative difference of a number or of a tensor that was left; infinite where they cannot be paired,
+    """The larger of the two `distances`."""
+    return max(distances(one, other))
+
+
+def distances(one: Result, other: Result) -> tuple[float, float]:
+    """The largest relative difference of a number, and of a tensor that was left; infinite where they cannot be paired,
     as where the runs ended in other ways."""
     if one.ended != other.ended or len(one.numbers) != len(other.numbers):
-        return math.inf
+        return math.inf, math.inf
     if [kind for kind, _ in one.digests] != [kind for kind, _ in other.digests]:
-        return math.inf
-    found = [relative_number(a, b) for a, b in zip(one.numbers, other.numbers, strict=True)]
+        return math.inf, math.inf
+    numbers = [relative_number(a, b) for a, b in zip(one.numbers, other.numbers, strict=True)]
+    tensors = list[float]()
     moved = [a[1] != b[1] for a, b in zip(one.digests, other.digests, strict=True)]
     for differs, a, b in zip(moved, one.sketches, other.sketches, strict=True):
         if differs:
-            found.append(relative(a, b) if a is not None and b is not None else math.inf)
-    return max(found, default=0.0)
+            tensors.append(relative(a, b) if a is not None and b is not None else math.inf)
+    return max(numbers, default=0.0), max(tensors, default=0.0)
 
 
 def relative_number(one: str, other: str) -> float:

@@ -46,7 +46,8 @@ class Outcome:
     answer: str = ""
     do: str = ""
     effect: str = ""  # on the end result
-    distance: float | None = None
+    numbers: float | None = None  # largest relative difference of a number that left PyTorch
+    tensors: float | None = None  # and of a tensor that was left
     causes: list[Cause] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
     comes_back: bool | None = None

@@ -12,7 +12,7 @@ from typing import Any
 from harness.trace import answer
 from harness.trace import outcome as o
 from harness.trace.align import Alignment, align, changes
-from harness.trace.ends import Result, distance, growth, printed_difference, result_of, unstable_lines
+from harness.trace.ends import Result, distances, growth, printed_difference, result_of, unstable_lines
 from harness.trace.judge import judge_all
 from harness.trace.localise import ARGUMENTS, DRAWS, LAYOUT, Site, examine
 from harness.trace.model import Operator, Trace
@@ -77,8 +77,7 @@ def _as_bad(indices: set[int], alignment: Alignment) -> set[int]:
 def _facts(
     found: Outcome, g: Trace, b: Trace, alignment: Alignment, sites: Sequence[Site], ends: tuple[Result, Result]
 ) -> None:
-    far = distance(*ends)
-    found.distance = far
+    found.numbers, found.tensors = distances(*ends)
     found.ended = {side: each.ended[1] or f"exit code {each.ended[0]}" * bool(each.ended[0]) for side, each in
                    zip(("good", "bad"), ends, strict=True)}  # fmt: skip
     found.changes = sorted(changes(g, b, alignment), key=lambda row: -int(str(row["times"])))[:SHOWN]
