@@ -45,8 +45,8 @@ def write(found: Outcome) -> None:
 
 def _effect(found: Outcome) -> str:
     if found.ended.get("good") != found.ended.get("bad"):
-        told = {side: found.ended[side] or "ends well" for side in ("good", "bad")}
-        return f"the script ends in other ways: {found.good}: {told['good']}; {found.bad}: {told['bad']}"
+        one, other = (found.ended[side] or "ends well" for side in ("good", "bad"))
+        return f"the script ends in other ways: {found.good}: {one}; {found.bad}: {other}"
     parts = (("numbers", found.numbers), ("tensors", found.tensors))
     told = [f"the {what} by up to {amount(far)}" for what, far in parts if far]
     return f"the end result differs: {', '.join(told)}" if told else "the end result is the same"

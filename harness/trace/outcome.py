@@ -27,7 +27,7 @@ class Cause:
     phase: str
     why: str
     instances: int  # whose outputs were replaced
-    share: float | None  # of the end result's difference, when put back alone
+    share: float | None  # of the end result's difference, that goes when it is put back after those before it
     good_index: int | None
     bad_index: int | None
     detail: str = ""

@@ -31,7 +31,7 @@ class Proof:
     sites: dict[str, Site] = field(default_factory=dict)
     seen_in: dict[str, Trace] = field(default_factory=dict)  # the trace in which its first origin was seen
     dropped: list[str] = field(default_factory=list)  # not needed for the end result
-    shares: dict[str, float | None] = field(default_factory=dict)  # of the difference, when put back alone
+    shares: dict[str, float | None] = field(default_factory=dict)  # of the difference, that goes with it
     puts: dict[str, list[int]] = field(default_factory=dict)  # operators whose outputs were replaced
     not_put: list[str] = field(default_factory=list)  # origins that cannot be put back
     comes_back: bool = False  # bit for bit
@@ -131,10 +131,7 @@ class Experiment:
         assert proof.after is not None
         found = result_of(proof.after)
         proof.comes_back, proof.left = found.equals(self.wanted), distance(self.wanted, found)
-        if len(proof.kinds) == 1:
-            proof.shares[proof.kinds[0]] = share(self.wanted, self.had, found)
-        else:
-            self._reduce(proof)
+        self._reduce(proof)
         wanted = set(proof.kinds)
         for site in self.sites:
             changed = [b for b in site.bad if proof.after.operators[b].put]
@@ -142,14 +139,18 @@ class Experiment:
                 proof.puts.setdefault(site.kind, []).append(changed[0])
 
     def _reduce(self, proof: Proof) -> None:
-        """Leave out each kind in turn; and put back each one alone."""
-        known = dict[tuple[str, ...], Trace]()
+        """Leave out each kind in turn; and put them back one after the other, for what goes with each. None is put back
+        alone: behind another origin its inputs are not the other version's."""
+        assert proof.after is not None
+        known = {tuple(proof.kinds): proof.after}
 
         def run(kinds: list[str]) -> Trace:
             return known.get(tuple(kinds)) or known.setdefault(tuple(kinds), self.run(kinds))
 
+        left = [self.had, *(result_of(run(proof.kinds[: count + 1])) for count in range(len(proof.kinds)))]
+        for kind, before, after in zip(proof.kinds, left, left[1:], strict=False):
+            proof.shares[kind] = share(self.wanted, self.had, before, after)
         for kind in list(proof.kinds):
-            proof.shares[kind] = share(self.wanted, self.had, result_of(run([kind])))
             others = [each for each in proof.kinds if each != kind]
             if proof.comes_back and others:
                 trace = run(others)
@@ -163,12 +164,13 @@ class Experiment:
         return result_of(self.run(kinds)).equals(self.wanted)
 
 
-def share(wanted: Result, had: Result, found: Result) -> float | None:
-    """How much of the distance goes; None where it cannot be measured."""
-    before, left = distance(wanted, had), distance(wanted, found)
-    if not before or not math.isfinite(before) or not math.isfinite(left):
-        return 1.0 if found.equals(wanted) else None
-    return 1 - left / before
+def share(wanted: Result, had: Result, before: Result, after: Result) -> float | None:
+    """How much of the distance goes from one result to the next one; None where it cannot be measured. It is negative
+    where the distance grows."""
+    whole, *two = (distance(wanted, each) for each in (had, before, after))
+    if not whole or not all(map(math.isfinite, (whole, *two))):
+        return 1.0 if before is had and after.equals(wanted) else None
+    return (two[0] - two[1]) / whole
 
 
 def reversed_kinds(kinds: Iterable[str]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import zip_longest
@@ -133,7 +134,10 @@ def _prove(found: Outcome, experiment: Experiment, good: Side, bad: Side, say: S
         cause.judged = asdict(judged[cause.kind]) if cause.kind in judged else {}
         cause.program = list(proof.sites).index(cause.kind)
         cause.needed = cause.kind in proof.kinds or cause.kind in proof.not_put
-    found.causes.sort(key=lambda cause: (not cause.needed, -(cause.share or 0), cause.bad_index or 0))
+    of_lines = defaultdict[str, float](float)  # a forward operator and its backward are one line's
+    for cause in found.causes:
+        of_lines[cause.line] += cause.share or 0.0
+    found.causes.sort(key=lambda cause: (not cause.needed, -of_lines[cause.line], cause.bad_index or 0))
     found.dropped = proof.dropped
     if proof.after is not None:
         found.comes_back, found.left = proof.comes_back, proof.left

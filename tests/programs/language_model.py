@@ -1,4 +1,4 @@
-"""A causal language model's forward pass and its loss. Nothing planted: what moves is PyTorch's own."""
+"""A causal language model's forward and backward pass. Nothing planted: what moves is PyTorch's own."""
 
 import torch
 from torch import nn
@@ -34,6 +34,6 @@ class Model(nn.Module):
 
 model = Model()
 tokens = torch.randint(0, 97, (2, 33))
-with torch.no_grad():
-    loss = F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
-print("loss", loss.item())
+logits = model(tokens[:, :-1])
+F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()).backward()
+print("norms", logits.norm().item(), model.head.weight.grad.norm().item())

@@ -119,5 +119,7 @@ def test_the_end_result_is_numbers_exceptions_and_what_was_left() -> None:
     assert not one.equals(raised) and distance(one, raised) == math.inf
     numbers = [result_of(trace(op("_local_scalar_dense", value=value))) for value in ("1.0", "2.0", "1.5")]
     assert distance(numbers[0], numbers[1]) == 0.5
-    assert share(numbers[0], numbers[1], numbers[0]) == 1
-    assert round(share(numbers[0], numbers[1], numbers[2]) or 0, 3) == 0.333
+    wanted, had, between = numbers
+    assert share(wanted, had, had, wanted) == 1
+    assert round(share(wanted, had, had, between) or 0, 3) == 0.333
+    assert round(share(wanted, had, between, wanted) or 0, 3) == 0.667
