@@ -18,10 +18,11 @@ import numpy as np
 
 from harness.trace.prove import Proof
 from harness.trace.runs import Side
+from harness.worker import dtypes
 from harness.worker.rounding import MOST, Ruler, measure
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
-SAME_EXACT = 1e-9  # relative: float64 forms that are further apart than this compute different things
+SAME_EXACT = 1e-9  # relative: float64 forms that are no further apart have one truth
 WITHIN = 32.0  # rounding units: what sums of a thousand terms may cost in the dtype, if errors are independent
 MUCH = 8.0  # times: whose error is as much larger is not about as exact
 COUNTED = ("largest", "row")  # norms: single elements, and rows
@@ -98,6 +99,9 @@ def _judge(good: Replayed, bad: Replayed, one: str, other: str) -> Judged:
         why = good.of("exact_error") or bad.of("exact_error") or "its outputs are not floating"
         return Judged(**facts, text=f"There is no float64 form to judge by: {why}.")
     apart = _relative(exact[0], exact[1])
+    if SAME_EXACT < apart <= WITHIN * max(dtypes.UNIT_ROUNDOFF.get(dtype, 0.0) for dtype in floating):
+        text = f"There is no one float64 truth: in each version it takes in other roundings ({apart:.2g} apart)."
+        return Judged(**facts, text=text)
     if not apart <= SAME_EXACT:
         text = (
             f"The two versions compute different things: in float64 too they are {apart:.2g} apart. This is no "
