@@ -53,6 +53,7 @@ add_session("matrix", "Every environment of matrix.yaml: build, validate, time i
 add_session("collect", "What a matrix on many machines has so far: -- [RUN], a folder of reports/shards.")
 add_session("kernelbench", "KernelBench's problems and their solutions: -- PROBLEMS SOLUTIONS [OPTIONS]")
 add_session("bisect", "The first release between two that differs: -- --good 2.1.0 --bad 2.5.0 --target math")
+add_session("trace", "Where a script's results part: -- --good 2.1.0 --bad 2.5.0 -- python my_script.py")
 add_session("sweep", "The fastest setting of a kernel that is correct everywhere: -- --kernel K --workload W")
 add_session("gate", "Is a kernel fast enough, and correct everywhere? -- [RUN], or -- --make OPTIONS OF matrix")
 add_session("explain", "The experiments that a finished run calls for, of reports/latest or -- RUN; then its report.")

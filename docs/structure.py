@@ -39,7 +39,8 @@ def sources(commit: str | None) -> dict[PurePosixPath, str]:
         with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
             files = ((entry, archive.extractfile(entry)) for entry in archive if entry.name.endswith(".py"))
             found = {PurePosixPath(entry.name): file.read().decode() for entry, file in files if file is not None}
-    made = {"examples", "runs", "latest", "specimens", "fault_cases", "sweeps", "bisections"}  # below reports: no code
+    # below reports: no code
+    made = {"examples", "runs", "latest", "specimens", "fault_cases", "sweeps", "bisections", "traces"}
     return {path: text for path, text in found.items() if path.parts[0] != "reports" or path.parts[1] not in made}
 
 

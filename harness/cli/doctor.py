@@ -18,7 +18,7 @@ from harness.config.matrix import Matrix, load_matrix, parse_matrix
 from harness.config.yaml_problems import EXAMPLES
 from harness.errors import DONE, INFRASTRUCTURE, HarnessError
 from harness.gpu import described, gpus
-from harness.isolate.base import stage_worker
+from harness.isolate.base import stage
 from harness.isolate.choose import BUNDLE_VARIABLE, Choice, choose_bundle, choose_here, grant
 from harness.isolate.host import find_host_python
 from harness.preflight.sources import find_compiler
@@ -102,7 +102,7 @@ def check_choice(name: str, find: Callable[[], str]) -> Check:
 
 
 def _host_python() -> str:
-    return str(find_host_python(stage_worker(cache_folder())))
+    return str(find_host_python(stage(cache_folder())))
 
 
 def check_executor(choice: Choice) -> list[Check]:

@@ -55,6 +55,7 @@ VERBS = {
     "explain": "run the experiments that a finished run calls for, then report",
     "bisect": "find the first PyTorch release between two that differs",
     "sweep": "find the fastest setting of a kernel's tunables that is correct everywhere",
+    "trace": "find the first operator at which a script's results part between two versions, and prove it",
     "gate": "decide whether a kernel is fast enough, and correct everywhere",
     "kernelbench": "run KernelBench's problems with their solutions",
     "images": "list, build, check or remove the container images; `base` makes a base image",

@@ -35,21 +35,26 @@ WORKER = Path(__file__).parent.parent / "worker"
 
 def worker_digest() -> str:
     """Digest of the code that runs inside environments."""
+    return _digest(WORKER)
+
+
+def _digest(package: Path) -> str:
     state = hashlib.sha256()
-    for path in sorted(WORKER.glob("*.py")):
+    for path in sorted(package.glob("*.py")):
         state.update(f"{path.name}\0{protocol.sha256_file(str(path))}\n".encode())
     return state.hexdigest()
 
 
-def stage_worker(cache: Path) -> Path:
-    """A copy of `harness/worker`, and nothing else of ours, for PYTHONPATH; edits here do not reach a running run."""
-    folder = cache / "worker" / worker_digest()[:16]
-    with cache_lock(cache, "worker"):
+def stage(cache: Path, package: Path = WORKER) -> Path:
+    """A copy of `harness/worker`, or of another `package`, and nothing else of ours, for PYTHONPATH; edits here do not
+    reach a running run."""
+    folder = cache / package.name / _digest(package)[:16]
+    with cache_lock(cache, package.name):
         if not folder.exists():
             part = folder.with_name(f".{folder.name}.part")
             shutil.rmtree(part, ignore_errors=True)  # of one that was killed
             try:
-                shutil.copytree(WORKER, part / "worker", ignore=shutil.ignore_patterns("__pycache__"))
+                shutil.copytree(package, part / package.name, ignore=shutil.ignore_patterns("__pycache__"))
                 part.rename(folder)
             finally:
                 shutil.rmtree(part, ignore_errors=True)  # of a full disk
@@ -108,7 +113,7 @@ class BaseExecutor(abc.ABC):
 
     def __init__(self, cache: Path, threads: int, variables: Variables | None = None) -> None:
         self.cache, self.threads, self.variables = cache, threads, variables or {}
-        self.worker = stage_worker(cache)
+        self.worker = stage(cache)
         remove_asked(cache)
         self._stopped = threading.Event()
 

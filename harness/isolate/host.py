@@ -20,7 +20,7 @@ from harness.config import keys
 from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError
 from harness.isolate import Answer, Executor, Task
-from harness.isolate.base import stage_worker
+from harness.isolate.base import stage
 from harness.isolate.confined import Process
 from harness.isolate.process import clean_environment
 from harness.isolate.venv import ProcessExecutor
@@ -113,7 +113,7 @@ def find_host_python(worker: Path) -> HostPython:
 def host_identity(cache: Path) -> str:
     """What `torch: host` is here, for the plan: it is another run where that changes."""
     try:
-        python = find_host_python(stage_worker(cache))
+        python = find_host_python(stage(cache))
     except InfrastructureError as error:
         if os.environ.get(PYTHON_VARIABLE):  # what was named must do: no other is tried
             raise

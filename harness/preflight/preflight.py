@@ -19,7 +19,7 @@ from harness.config.plan import Facts
 from harness.config.planner import kernel_sources, plan_run
 from harness.errors import HarnessError
 from harness.gpu import VISIBLE, gpus, named
-from harness.isolate.base import stage_worker
+from harness.isolate.base import stage
 from harness.isolate.choose import Choice
 from harness.isolate.host import find_host_python
 from harness.isolate.process import end_descendants
@@ -83,7 +83,7 @@ class Preflight:
         for each in self.environments:
             if each.is_host:
                 with contextlib.suppress(HarnessError):  # then its column is broken, and no other
-                    found[each.id()] = Path(find_host_python(stage_worker(self.cache)).path)
+                    found[each.id()] = Path(find_host_python(stage(self.cache)).path)
                 continue
             packages = package_versions(self.matrix.packages_in(each)).keys()
             for id in (each.id(), each.id(each.fallback_index)):
@@ -178,7 +178,7 @@ class Preflight:
         host = any(each.is_host for each in self.environments)
         given = [each.python for each in self.environments if not each.is_host]
         with contextlib.suppress(HarnessError):
-            given += [find_host_python(stage_worker(self.cache)).version] if host else []
+            given += [find_host_python(stage(self.cache)).version] if host else []
         return {(int(major), int(minor)) for major, minor in (version.split(".")[:2] for version in given)}
 
     def _includes(self) -> dict[str, list[str]]:

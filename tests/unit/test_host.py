@@ -14,7 +14,7 @@ from harness.config.plan import Facts, PlannedEnvironment
 from harness.config.planner import plan_run
 from harness.errors import InfrastructureError, InputError
 from harness.isolate import host
-from harness.isolate.base import stage_worker
+from harness.isolate.base import stage
 from harness.isolate.host import PYTHON_VARIABLE, HostExecutor, HostPython, WithHost, candidates, find_host_python
 from harness.schema.run_records import Selection
 from tests.unit.contexts import FakeExecutor
@@ -137,7 +137,7 @@ def test_a_real_interpreter_is_asked_without_importing(tmp_path: Path) -> None:
         (site / f"{name}-9.1.dist-info").mkdir()
         (site / f"{name}-9.1.dist-info" / "METADATA").write_text(f"Name: {name}\nVersion: 9.1\n")
         (site / f"{name}-9.1.dist-info" / "RECORD").write_text(f"{name}/__init__.py,sha256=abc,1\n")
-    inside = stage_worker(tmp_path / "cache")
+    inside = stage(tmp_path / "cache")
     found = host.inspect(str(tmp_path / "bin" / "python"), inside)
     assert isinstance(found, HostPython), found
     assert found.path == str(tmp_path / "bin" / "python") and found.torch == "9.1"

@@ -1,0 +1,72 @@
+"""`kernel-matrix trace`: the first operator at which a script's two versions part, proven by putting it back."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import shutil
+from pathlib import Path
+
+from harness.cli.options import Parser, add_matrix, at_least
+from harness.errors import DONE, UNDECIDED, InputError
+from harness.tools import cache_folder
+from harness.trace import outcome as o
+
+FOLDER = Path("reports") / "traces"
+OWN = ("run-", "store-", "tracer-", "alone", "index.html", o.SUMMARY)  # beginnings of names in its folder
+
+
+def add_options(parser: Parser) -> None:
+    parser.usage = "kernel-matrix trace --good V --bad V [OPTIONS] -- python SCRIPT.py ARGUMENTS"
+    parser.add_argument("--good", required=True, metavar="V", help="the version whose result is wanted, such as 2.1.0")
+    parser.add_argument("--bad", required=True, metavar="V", help="the version whose result is asked about")
+    needs = "what the script needs besides torch: NAME==VERSION, a line each"
+    parser.add_argument("--requirements", type=Path, metavar="FILE", help=needs)
+    parser.add_argument("--out", type=Path, metavar="DIR", help=f"folder of the page; default: one below {FOLDER}")
+    parser.add_argument("--eager", action="store_true", help="leave torch.compile out")
+    parser.add_argument("--extract", action="store_true", help="also a script that shows the difference alone")
+    parser.add_argument("--keep", action="store_true", help="keep the recorded runs and stored tensors")
+    limit = "limit of one run, in seconds; default: 3600"
+    parser.add_argument("--timeout", type=at_least(1), default=3600, metavar="S", help=limit)
+    add_matrix(parser)
+    command = "python SCRIPT.py ..., python -m MODULE ... or pytest ..."
+    parser.add_argument("script", nargs=argparse.REMAINDER, metavar="-- COMMAND", help=command)
+
+
+def run(options: argparse.Namespace) -> int:
+    from harness.trace.extract import extract
+    from harness.trace.runs import load_requirements, make_matrix, parse_script, prepare
+    from harness.trace.trace import trace
+    from reports.trace.page import render, terminal
+
+    words = options.script[1:] if options.script[:1] == ["--"] else options.script
+    script = parse_script(words, eager=options.eager, timeout_s=options.timeout)
+    requirements = load_requirements(options.requirements) if options.requirements else []
+    versions = (options.good, options.bad)
+    matrix = make_matrix(options.matrix, versions, requirements)
+    digest = hashlib.sha256(repr((versions, words, requirements, options.eager)).encode()).hexdigest()
+    out = (options.out or FOLDER / f"{Path(script.target).stem}-{digest[:8]}").resolve()
+    if out.exists() and not all(path.name.startswith(OWN) for path in out.iterdir()):
+        raise InputError(f"{out}: holds other things than a trace", "name a new folder")
+    root = cache_folder() / "trace-pins" / digest[:12] if requirements else options.matrix.resolve().parent
+    (good, bad), notes = prepare(matrix, root, versions, script, out)
+
+    def say(text: str) -> None:
+        print(f"run: {text}", flush=True)
+
+    try:
+        found = trace(good, bad, words, notes, say)
+    finally:
+        good.close()
+        bad.close()
+    o.save(found, out)
+    extracted = extract(found, good, bad, out) if options.extract else None
+    if not options.keep:
+        for folder in [*out.glob("run-*"), *out.glob("store-*")]:
+            shutil.rmtree(folder)
+    render(out)
+    print(terminal(o.load(out)))
+    if extracted is not None:
+        print(f"alone: {extracted}")
+    print(f"page: {out / 'index.html'}")
+    return UNDECIDED if found.verdict in (o.NOT_REPEATABLE, o.UNEXPLAINED, o.PARTLY) else DONE

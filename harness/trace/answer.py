@@ -1,0 +1,146 @@
+"""What follows, in sentences: which line, which operator, who is right, what it does, what to do. Pure."""
+
+from __future__ import annotations
+
+import math
+
+from harness.trace import outcome as o
+from harness.trace.judge import WITHIN
+from harness.trace.localise import ARGUMENTS, DRAWS, LAYOUT
+from harness.trace.outcome import Cause, Outcome
+
+
+def place(cause: Cause) -> str:
+    where = f"{cause.line}" + (f" ({cause.module})" if cause.module else "")
+    return f"the backward of {where}" if cause.phase == "backward" else where
+
+
+def named(cause: Cause) -> str:
+    """An operator, or what was replaced by what."""
+    before, arrow, after = cause.kind.partition(" -> ")
+    if not arrow:
+        return before
+    if before == after:
+        return f"{before}, called in another order or with other shapes"
+    if "nothing" in (before, after):
+        return f"{after}, which only the bad version calls" if before == "nothing" else (
+            f"{before}, which only the good version calls")  # fmt: skip
+    return f"{after} in place of {before}"
+
+
+def amount(value: float | None) -> str:
+    if value is None or not math.isfinite(value):
+        return "more than a number can say"
+    return f"{value:.2g} relative"
+
+
+def write(found: Outcome) -> None:
+    """Fill in `answer`, `effect` and `do`."""
+    found.effect = _effect(found)
+    found.answer, found.do = {
+        o.NOTHING: _nothing, o.NOT_REPEATABLE: _not_repeatable, o.HARMLESS: _harmless,
+        o.UNEXPLAINED: _unexplained, o.PROVEN: _caused, o.PARTLY: _caused,
+    }[found.verdict](found)  # fmt: skip
+
+
+def _effect(found: Outcome) -> str:
+    if found.ended.get("good") != found.ended.get("bad"):
+        one, other = (found.ended[side] or "ends well" for side in ("good", "bad"))
+        return f"the script ends in other ways: {found.good}: {one}; {found.bad}: {other}"
+    parts = (("numbers", found.numbers), ("tensors", found.tensors))
+    told = [f"the {what} by up to {amount(far)}" for what, far in parts if far]
+    return f"the end result differs: {', '.join(told)}" if told else "the end result is the same"
+
+
+def _nothing(found: Outcome) -> tuple[str, str]:
+    also = " Some operators have other names or were decomposed in another way; their values are equal." * bool(
+        found.changes
+    )
+    return (
+        f"Nothing moved: of {found.counts['matched']} matched operators none has other outputs for equal inputs, and "
+        f"the end result is the same bit for bit.{also}",
+        "Nothing. What the two versions print apart from numbers is not compared." if not found.printed else
+        "Compare what they print; the numbers and tensors behind it are equal.",
+    )  # fmt: skip
+
+
+def _not_repeatable(found: Outcome) -> tuple[str, str]:
+    return (
+        f"No cause is named: the end result does not repeat. {'. '.join(found.not_repeatable)}.",
+        "Make the script deterministic first (seeds, torch.use_deterministic_algorithms(True), no time of day), then "
+        "trace it again.",
+    )
+
+
+def _harmless(found: Outcome) -> tuple[str, str]:
+    first = found.causes[0]
+    return (
+        f"The end result is the same bit for bit. {named(first)} gives other bits for equal inputs at {place(first)}, "
+        "and nothing of it is left at the end.",
+        "Nothing, while the result stays the same.",
+    )
+
+
+def _unexplained(found: Outcome) -> tuple[str, str]:
+    if found.ended.get("good") != found.ended.get("bad"):
+        return (
+            f"{found.effect[0].upper()}{found.effect[1:]}. Up to there no operator has other outputs for equal inputs.",
+            "Read the exception: what the script calls has changed, not what an operator computes.",
+        )
+    return (
+        f"Not explained: {found.effect}, and no operator was seen with equal inputs and other outputs. The difference "
+        "came in outside of PyTorch's operators, or through what could not be matched (see the table).",
+        "Look at what the script does between operators: numpy, files, environment variables, Python's own random "
+        "numbers.",
+    )
+
+
+def _caused(found: Outcome) -> tuple[str, str]:
+    first = found.causes[0]
+    needed = [cause for cause in found.causes if cause.needed]
+    parts = [f"The versions part at {place(first)}: {named(first)}."]
+    earliest = min(needed or [first], key=lambda cause: cause.bad_index or 0)
+    if earliest is not first:
+        parts = [
+            f"Most of the difference comes in at {place(first)}: {named(first)}. The versions part before it, at "
+            f"{place(earliest)}: {named(earliest)}."
+        ]
+    if first.detail:
+        parts.append(first.detail)
+    if first.judged.get("text"):
+        parts.append(first.judged["text"])
+    parts.append(f"{found.effect[0].upper()}{found.effect[1:]}.")
+    several = f"outputs of {len(needed)} kinds of operators ({', '.join(named(each) for each in needed)})"
+    what = several if len(needed) > 1 else "its outputs"
+    if found.verdict == o.PROVEN:
+        back = f"With {what} of {found.good} put into {found.bad}, the end result is {found.good}'s bit for bit"
+        other = "; and the reverse holds" if found.reverse else "; the reverse did not give the other result"
+        parts.append(f"{back}{other}.")
+    elif found.comes_back is None:
+        parts.append("It could not be put back, so this is not proven.")
+    else:
+        parts.append(f"With {what} put back a difference is left ({amount(found.left)}): this is not all of it.")
+    return " ".join(parts), _do(found, first)
+
+
+def _do(found: Outcome, first: Cause) -> str:
+    judged = first.judged
+    if first.why == ARGUMENTS:
+        return "Pass the argument explicitly, with the value that you mean."
+    if first.why == DRAWS:
+        return "Do not compare by seeds: draw the random numbers once, store them, and read them in both versions."
+    if judged.get("exact_difference") is not None and judged.get("good_units") is None:
+        return "Decide which of the two you mean, and call that one by name."
+    if first.why == LAYOUT:
+        return "Its inputs have other strides in the two versions: call contiguous() before it, and trace again."
+    units = [float(judged[name]) for name in ("good_units", "bad_units") if judged.get(name) is not None]
+    if len(units) < 2:
+        return "Run the extracted script (--extract) in both versions, and look at the operator alone."
+    if max(units) <= WITHIN:
+        return "Accept it: both are right. Compare with a tolerance, or with a float64 run, not with stored bits."
+    if units[1] <= WITHIN:
+        return f"Keep {found.bad}: the earlier result was the less exact one."
+    if units[0] <= WITHIN:
+        until = f"until then compute this in float64, or stay on {found.good}"
+        return f"Report it to PyTorch with the extracted script (--extract); {until}."
+    return "Both are inexact here: compute this part in a wider type if the result matters."

@@ -1,0 +1,34 @@
+"""The first origin as a script that stands alone, with its stored inputs beside it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from harness.trace.answer import named, place
+from harness.trace.outcome import Outcome
+from harness.trace.runs import Side
+
+TEMPLATE = Path(__file__).parent / "alone.py.txt"
+FOLDER = "alone"
+
+
+def extract(found: Outcome, good: Side, bad: Side, out: Path) -> Path | None:
+    """The script; None where no origin was stored on both sides."""
+    for cause in found.causes:
+        stored = {name: side.store / f"{name}-{cause.program}.pt" for name, side in (("good", good), ("bad", bad))}
+        if cause.program is None or not all(path.exists() for path in stored.values()):
+            continue
+        folder = out / FOLDER
+        folder.mkdir(exist_ok=True)
+        for name, path in stored.items():
+            shutil.copy(path, folder / f"{name}.pt")
+        title = f"{named(cause)}: equal inputs, other outputs, in PyTorch {good.version} and {bad.version}.\n\n"
+        title += f"Seen at {place(cause)}."
+        text = TEMPLATE.read_text(encoding="utf-8")
+        for key, value in (("title", title), ("good", good.version), ("bad", bad.version)):
+            text = text.replace("{{" + key + "}}", value.replace("\\", "/").replace('"""', "'''"))
+        script = folder / "alone.py"
+        script.write_text(text, encoding="utf-8")
+        return script
+    return None

@@ -1,0 +1,117 @@
+"""A trace, as the recorder wrote it: operators, with digests and sketches of what goes in and comes out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Place = tuple[int, int]  # an operator's index, and which of its outputs
+BUCKETS = 64
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor at an operator. `digest` is empty where nothing was computed: uninitialised memory, views, no dense
+    tensor. `source` is the output that it is, of an input; `row` that of the sketch, of a floating output."""
+
+    digest: str
+    type: str
+    strides: tuple[int, ...]
+    source: Place | None = None
+    row: int | None = None
+
+    def differs(self, other: Value) -> bool:
+        return self.type != other.type or (self.digest != other.digest and bool(self.digest and other.digest))
+
+
+@dataclass(frozen=True)
+class Operator:
+    index: int
+    name: str
+    phase: str
+    module: str
+    line: str
+    scalars: tuple[str, ...] = ()
+    inputs: tuple[Value, ...] = ()
+    outputs: tuple[Value, ...] = ()
+    generator: str = ""  # digest of the state that it drew from
+    value: str = ""  # that left PyTorch
+    called: str = ""  # the line that was running, where `line` is that of the forward call
+    time_us: float = 0.0
+    put: tuple[int, ...] = ()  # outputs that were replaced
+
+    @property
+    def is_view(self) -> bool:
+        """Whether it computes nothing."""
+        return bool(self.outputs) and not any(output.digest for output in self.outputs)
+
+
+@dataclass(frozen=True)
+class End:
+    """How a run of the script ended."""
+
+    torch: str = ""
+    code: int = 0
+    exception: str = ""
+    unsupported: str = ""
+    duration_s: float = 0.0
+    printed: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Trace:
+    operators: tuple[Operator, ...]
+    end: End = End()
+    alive: tuple[Place, ...] = ()  # outputs that the script still held at its end
+    sketches: np.ndarray[Any, np.dtype[np.float64]] = field(default_factory=lambda: np.zeros((0, BUCKETS)))
+
+    def output(self, place: Place) -> Value:
+        return self.operators[place[0]].outputs[place[1]]
+
+    def sketch(self, place: Place) -> np.ndarray[Any, np.dtype[np.float64]] | None:
+        row = self.output(place).row
+        return None if row is None or row >= len(self.sketches) else self.sketches[row]
+
+
+def parse_operator(line: str) -> Operator:
+    each: Mapping[str, Any] = json.loads(line)
+    return Operator(
+        index=each["i"],
+        name=each["n"],
+        phase=each["p"],
+        module=each["m"],
+        line=each["l"],
+        called=each["c"],
+        scalars=tuple(each["s"]),
+        inputs=tuple(Value(d, t, tuple(s), tuple(source) if source else None) for d, t, s, source in each["in"]),
+        outputs=tuple(Value(d, t, tuple(s), None, row) for d, t, s, row in each["out"]),
+        generator=each.get("g", ""),
+        value=each.get("v", ""),
+        time_us=each["t"],
+        put=tuple(each.get("put", ())),
+    )
+
+
+def load_end(folder: Path) -> End:
+    found = json.loads((folder / "end.json").read_text(encoding="utf-8"))
+    names = ("torch", "code", "exception", "unsupported", "duration_s")
+    printed = (folder / "stdout.txt").read_text(encoding="utf-8", errors="replace")
+    return End(**{name: found[name] for name in names}, printed=printed, notes=tuple(found["notes"]))
+
+
+def load_trace(folder: Path) -> Trace:
+    """The trace of a folder. OSError, ValueError or KeyError where it is not whole."""
+    lines = (folder / "trace.jsonl").read_text(encoding="utf-8").splitlines()
+    alive = json.loads((folder / "end.json").read_text(encoding="utf-8"))["alive"]
+    return Trace(
+        operators=tuple(map(parse_operator, lines)),
+        end=load_end(folder),
+        alive=tuple((op, slot) for op, slot in alive),
+        sketches=np.fromfile(folder / "sketches.bin", dtype="<f8").reshape(-1, BUCKETS),
+    )

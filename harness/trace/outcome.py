@@ -1,0 +1,85 @@
+"""What a trace found, as summary.json holds it: facts first, then sentences."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.worker import protocol
+
+SUMMARY = "summary.json"
+NOTHING, NOT_REPEATABLE, HARMLESS = "nothing_moved", "not_repeatable", "no_effect"
+PROVEN, PARTLY, UNEXPLAINED = "proven", "partly", "unexplained"
+DECISIVE, SUGGESTIVE = "decisive", "suggestive"
+
+
+@dataclass
+class Cause:
+    """One kind of operator, at which the versions part."""
+
+    kind: str
+    line: str
+    source: str  # the text of that line
+    module: str
+    phase: str
+    why: str
+    instances: int  # whose outputs were replaced
+    share: float | None  # of the end result's difference, that goes when it is put back after those before it
+    good_index: int | None
+    bad_index: int | None
+    detail: str = ""
+    judged: dict[str, Any] = field(default_factory=dict)
+    needed: bool = True
+    program: int | None = None  # of the stored programs
+
+
+@dataclass
+class Outcome:
+    good: str
+    bad: str
+    command: list[str]
+    verdict: str = NOTHING
+    grade: str = ""
+    answer: str = ""
+    do: str = ""
+    effect: str = ""  # on the end result
+    numbers: float | None = None  # largest relative difference of a number that left PyTorch
+    tensors: float | None = None  # and of a tensor that was left
+    causes: list[Cause] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    comes_back: bool | None = None
+    reverse: bool | None = None
+    left: float | None = None
+    not_repeatable: list[str] = field(default_factory=list)
+    printed: list[list[str]] = field(default_factory=list)
+    ended: dict[str, str] = field(default_factory=dict)
+    changes: list[dict[str, Any]] = field(default_factory=list)
+    growth: list[list[float]] = field(default_factory=list)  # place in the bad trace, relative difference
+    marks: list[int] = field(default_factory=list)  # places of origins
+    first: list[dict[str, Any]] = field(default_factory=list)  # what differs, in the program's order
+    counts: dict[str, int] = field(default_factory=dict)
+    cost: dict[str, dict[str, float]] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    runs: int = 0
+
+
+def save(outcome: Outcome, folder: Path) -> None:
+    protocol.write_json(str(folder / SUMMARY), json_safe(asdict(outcome)))
+
+
+def json_safe(value: Any) -> Any:
+    """JSON has neither infinity nor NaN: they are text."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: json_safe(each) for key, each in value.items()}
+    return [json_safe(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+def load(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+    return found

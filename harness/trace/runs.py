@@ -1,0 +1,247 @@
+"""Starts the script inside the environments, with the recorder or without it.
+
+Every run has a folder of its own below `out`: what it printed, how it ended, its trace, and the tensors it stored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.config.environments import Environment
+from harness.config.indexes import choose_indexes
+from harness.config.matrix import ENVIRONMENTS, Matrix, load_matrix
+from harness.config.pins import ensure_pins
+from harness.config.plan import PlannedEnvironment
+from harness.errors import InfrastructureError, InputError
+from harness.isolate.base import stage
+from harness.isolate.process import tail
+from harness.isolate.venv import VenvExecutor
+from harness.tools import cache_folder, physical_cores
+from harness.trace.model import End, Trace, load_end, load_trace
+from harness.worker import protocol
+from harness.worker.wheels import normalise
+
+OLDEST = (2, 1)  # the recorder needs what PyTorch 2.1 has
+TRACER = Path(__file__).parent.parent / "tracer"
+
+
+@dataclass(frozen=True)
+class Script:
+    """What is run: `python FILE`, `python -m MODULE` or `pytest`, with its arguments, in the user's folder."""
+
+    kind: str
+    target: str
+    arguments: tuple[str, ...]
+    eager: bool = False
+    timeout_s: float = 3600.0
+
+    @property
+    def package(self) -> str:
+        return self.target.partition(".")[0] if self.kind == "module" else ""
+
+
+def parse_script(words: Sequence[str], *, eager: bool = False, timeout_s: float = 3600.0) -> Script:
+    """InputError where the words are no command that can be traced."""
+    program, *rest = words or [""]
+    known = "write -- python SCRIPT.py ARGUMENTS, -- python -m MODULE ARGUMENTS, or -- pytest ARGUMENTS"
+    if program == "pytest":
+        return Script("module", "pytest", tuple(rest), eager, timeout_s)
+    if program not in ("python", "python3") or not rest:
+        raise InputError(f"{program or 'no command'}: only Python scripts and pytest can be traced", known)
+    if rest[0] == "-m" and len(rest) > 1:
+        return Script("module", rest[1], tuple(rest[2:]), eager, timeout_s)
+    if rest[0].startswith("-"):
+        raise InputError(f"python {rest[0]}: options of Python are not supported", known)
+    if not Path(rest[0]).is_file():
+        raise InputError(f"{rest[0]}: no such file", "name the script relative to this folder")
+    return Script("file", rest[0], tuple(rest[1:]), eager, timeout_s)
+
+
+@dataclass
+class Side:
+    """One version: its interpreter, and its runs of the script."""
+
+    version: str
+    python: Path
+    script: Script
+    out: Path
+    threads: int
+    count: int = 0
+    tracer: subprocess.Popen[str] | None = None
+
+    @property
+    def store(self) -> Path:
+        return self.out / f"store-{self.version}"
+
+    def plain(self) -> End:
+        """Run it without the recorder."""
+        return load_end(self._run({"record": False}))
+
+    def record(self, **request: Any) -> Trace:
+        """Run it with the recorder. InputError where the script does what the recorder cannot see."""
+        folder = self._run({"record": True, **request})
+        trace = load_trace(folder)
+        if trace.end.unsupported:
+            raise InputError(trace.end.unsupported, "see docs/trace.md, what cannot be traced")
+        for path in folder.glob("*.pt"):
+            self.store.mkdir(exist_ok=True)
+            path.replace(self.store / path.name)
+        (folder / "trace.jsonl").unlink()
+        return trace
+
+    def replay(self, programs: Mapping[str, Path]) -> Path:
+        """Run stored programs again; the folder with `result.json` and the values."""
+        request = {"task": "replay", "programs": {name: str(path) for name, path in programs.items()}}
+        return self._start(request, "result.json")
+
+    def _run(self, more: Mapping[str, Any]) -> Path:
+        script = self.script
+        request = {
+            "task": "run", "kind": script.kind, "target": script.target, "arguments": script.arguments,
+            "eager": script.eager, **more,
+        }  # fmt: skip
+        return self._start(request, "end.json")
+
+    def _start(self, request: Mapping[str, Any], makes: str) -> Path:
+        folder = self.out / f"run-{self.version}-{self.count}"
+        self.count += 1
+        folder.mkdir(parents=True)
+        written = folder / "request.json"
+        written.write_text(json.dumps({**request, "out": str(folder)}), encoding="utf-8")
+        code = self._ask(written)
+        if not (folder / makes).is_file():
+            raise InfrastructureError(
+                f"{self.version}: the traced process ended with {code} before it could say how: "
+                f"{tail(folder / 'stderr.txt', 800) or tail(self.out / f'tracer-{self.version}.txt', 800)}",
+                "run the script by itself in that version; where it works there, the recorder is at fault",
+            )
+        return folder
+
+    def _ask(self, request: Path) -> int:
+        """Its exit code, by the tracer, which is started where it does not run. InputError where it takes too long."""
+        if self.tracer is None:
+            with (self.out / f"tracer-{self.version}.txt").open("ab") as errors:
+                self.tracer = subprocess.Popen(
+                    [str(self.python), "-m", "tracer"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+                    env=self._variables(), text=True, start_new_session=True,
+                )  # fmt: skip
+        assert self.tracer.stdin is not None and self.tracer.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.tracer.stdin.write(f"{request}\n")
+            self.tracer.stdin.flush()
+        limit_s = self.script.timeout_s
+        if not select.select([self.tracer.stdout], [], [], limit_s)[0]:
+            self.close()
+            raise InputError(f"{self.version}: the script took longer than {limit_s:.0f} s", "--timeout SECONDS")
+        answer = self.tracer.stdout.readline().strip()
+        return int(answer) if answer else self.tracer.wait()
+
+    def close(self) -> None:
+        """End the tracer, and what it started."""
+        if self.tracer is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.tracer.pid, signal.SIGKILL)
+            self.tracer.wait()
+            for pipe in (self.tracer.stdin, self.tracer.stdout):
+                with contextlib.suppress(OSError):
+                    if pipe is not None:
+                        pipe.close()
+            self.tracer = None
+
+    def _variables(self) -> dict[str, str]:
+        """The user's, but for what would make the versions differ in more than PyTorch."""
+        own = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONHOME")}
+        paths = [str(stage(cache_folder(), TRACER)), *filter(None, [own.get("PYTHONPATH", "")])]
+        threads = str(self.threads)
+        return {
+            **own,
+            "PYTHONPATH": os.pathsep.join(paths),
+            "PYTHONHASHSEED": "0",
+            "PYTHONNOUSERSITE": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "CUDA_VISIBLE_DEVICES": "",
+            "OMP_NUM_THREADS": own.get("OMP_NUM_THREADS", threads),
+            "PATH": f"{self.python.parent}{os.pathsep}{own.get('PATH', '')}",
+        }
+
+
+# -- environments -----------------------------------------------------------------------------------------------
+
+
+def load_requirements(path: Path) -> list[str]:
+    """As `parse_requirements`; InputError where the file cannot be read, too."""
+    try:
+        return parse_requirements(path.read_text(encoding="utf-8"), str(path))
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}", "name the file of the script's packages") from None
+
+
+def parse_requirements(text: str, path: str) -> list[str]:
+    """Exact pins. InputError where a line is none: both versions must have the same of everything."""
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.partition("#")[0].strip()
+        if not line:
+            continue
+        name, equals, version = line.partition("==")
+        if not equals or not version or not name.replace("-", "").replace("_", "").replace(".", "").isalnum():
+            raise InputError(f"{path}:{number}: {line!r} is no exact version", "write it as NAME==VERSION")
+        if normalise(name) != "torch":
+            found.append(line)
+    return found
+
+
+def make_matrix(path: Path, versions: Sequence[str], requirements: Sequence[str]) -> Matrix:
+    """The environments: those of matrix.yaml where it has these versions, else the usual ones."""
+    from harness.search.bisect.subject import environment_of
+
+    for version in versions:
+        numbers = version.partition(".dev")[0].split(".")
+        if tuple(int(each) for each in numbers[:2] if each.isdecimal()) < OLDEST:
+            raise InputError(f"PyTorch {version}: the recorder needs 2.1 or newer", "choose a later version")
+    matrix = load_matrix(path)[0] if path.exists() else Matrix.model_construct(baseline=ENVIRONMENTS[0].id())
+    environments: list[Environment] = [environment_of(matrix, version, versions[0]) for version in versions]
+    if environments[0] == environments[1]:
+        environments[1] = environments[1].model_copy(update={"replica": 1})
+    given = {normalise(each.partition("==")[0]) for each in requirements}
+    kept = [each for each in matrix.packages if normalise(each.partition("==")[0]) not in given]
+    made = {"environments": environments, "packages": [*kept, *requirements], "kernels": [], "operators": []}
+    return matrix.model_copy(update={**made, "baseline": environments[0].id()})
+
+
+def prepare(
+    matrix: Matrix, root: Path, versions: Sequence[str], script: Script, out: Path
+) -> tuple[list[Side], list[str]]:
+    """The two sides, their environments made and proven; and what differs from what was asked for, in words.
+
+    InfrastructureError where an environment cannot be made, InputError where it lacks what the script starts with.
+    """
+    indexes, fallbacks = choose_indexes(matrix, strict=False)
+    threads = physical_cores()
+    executor = VenvExecutor(cache_folder(), threads)
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    sides = list[Side]()
+    notes = list(dict.fromkeys(f"wheels come from a fallback: {why}" for why in fallbacks.values()))
+    for version, spec in zip(versions, matrix.environments, strict=True):
+        environment = PlannedEnvironment(spec=spec, index=indexes[spec.id()])
+        pins, _ = ensure_pins(root, environment, matrix)
+        record = executor.prepare(environment, pins)
+        if record.status != protocol.OK:
+            raise InfrastructureError(f"{environment.id}: {record.message}", "see: nox -s doctor")
+        if script.package == "pytest" and "pytest" not in record.pins:
+            remedy = "--requirements FILE, with a line such as pytest==8.3.4"
+            raise InputError("pytest: not in the environments", remedy)
+        label = version if version not in [side.version for side in sides] else f"{version}-again"
+        sides.append(Side(label, executor.folder(record) / "venv" / "bin" / "python", script, out, threads))
+    return sides, notes

@@ -1,0 +1,196 @@
+"""A trace as a whole: record both versions twice, align, localise, put back, judge."""
+
+from __future__ import annotations
+
+import linecache
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import zip_longest
+from typing import Any
+
+from harness.trace import answer
+from harness.trace import outcome as o
+from harness.trace.align import Alignment, align, changes
+from harness.trace.ends import Result, distances, growth, printed_difference, result_of, unstable_lines
+from harness.trace.judge import judge_all
+from harness.trace.localise import ARGUMENTS, DRAWS, LAYOUT, Site, examine
+from harness.trace.model import Operator, Trace
+from harness.trace.outcome import Cause, Outcome
+from harness.trace.prove import (
+    Experiment,
+    Proof,
+    Say,
+    first_unrepeated,
+    origins,
+    reversed_kinds,
+    unstable_operators,
+)
+from harness.trace.runs import Side
+
+SHOWN = 60  # rows of a table
+POINTS = 400  # of the picture
+
+
+def trace(good: Side, bad: Side, command: Sequence[str], notes: Sequence[str], say: Say) -> Outcome:
+    """Everything that was found. InputError where the script cannot be traced."""
+    found = Outcome(good=good.version, bad=bad.version, command=list(command), notes=list(notes))
+    recorded = {}
+    for side in (good, bad):
+        say(f"{side.version}, without the recorder")
+        plain = side.plain()
+        say(f"{side.version}, recorded twice")
+        one, other = side.record(), side.record()
+        recorded[side.version] = (one, other)
+        found.cost[side.version] = {"plain_s": plain.duration_s, "recorded_s": one.end.duration_s,
+                                    "operators": len(one.operators)}  # fmt: skip
+        found.versions[side.version] = one.end.torch
+        found.notes += [note for note in one.end.notes if note not in found.notes]
+    (g, g_again), (b, b_again) = recorded[good.version], recorded[bad.version]
+    alignment = align(g, b)
+    sites = examine(g, b, alignment)
+    ends = (result_of(g), result_of(b))
+    unstable = unstable_operators(b, b_again) | _as_bad(unstable_operators(g, g_again), alignment)
+    _facts(found, g, b, alignment, sites, ends)
+    skip = unstable_lines(ends[0], result_of(g_again)) | unstable_lines(ends[1], result_of(b_again))
+    found.printed = [list(lines) for lines in printed_difference(*ends, skip)][:SHOWN]
+    _repeats(found, (good, g, g_again), (bad, b, b_again))
+    first = origins(sites, unstable)
+    if not (ends[0].equals(result_of(g_again)) and ends[1].equals(result_of(b_again))):
+        found.verdict = o.NOT_REPEATABLE
+    elif ends[0].equals(ends[1]):
+        found.verdict = o.HARMLESS if first else o.NOTHING
+        kinds = {site.kind: site for site in reversed(first)}
+        found.causes = [_cause(kind, site, g, b, Proof()) for kind, site in reversed(kinds.items())]
+    else:
+        _prove(found, Experiment(good, bad, g, b, unstable, say), good, bad, say)
+    found.marks = [cause.bad_index for cause in found.causes if cause.bad_index is not None]
+    found.runs = good.count + bad.count
+    answer.write(found)
+    return found
+
+
+def _as_bad(indices: set[int], alignment: Alignment) -> set[int]:
+    return {b for g, b in alignment.pairs if g in indices}
+
+
+def _facts(
+    found: Outcome, g: Trace, b: Trace, alignment: Alignment, sites: Sequence[Site], ends: tuple[Result, Result]
+) -> None:
+    found.numbers, found.tensors = distances(*ends)
+    found.ended = {side: each.ended[1] or f"exit code {each.ended[0]}" * bool(each.ended[0]) for side, each in
+                   zip(("good", "bad"), ends, strict=True)}  # fmt: skip
+    found.changes = sorted(changes(g, b, alignment), key=lambda row: -int(str(row["times"])))[:SHOWN]
+    curve = growth(g, b, alignment.pairs)
+    found.growth = [[place, value] for place, value in _thinned(curve)]
+    relative = dict(curve)
+    differing = [site for site in sites if site.differs]
+    found.counts = {
+        "good": len(g.operators),
+        "bad": len(b.operators),
+        "matched": len(alignment.pairs),
+        "regions": len(alignment.regions),
+        "differing": len(differing),
+    }
+    found.first = [
+        {
+            "kind": site.kind,
+            "origin": site.is_origin,
+            **_where(_first(site, g, b)),
+            "difference": next((relative[index] for index in site.bad if index in relative), None),
+        }
+        for site in differing[:SHOWN]
+    ]
+
+
+def _thinned(curve: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+    """The largest of every few points."""
+    step = math.ceil(len(curve) / POINTS) or 1
+    return [max(curve[i : i + step], key=lambda point: point[1]) for i in range(0, len(curve), step)]
+
+
+def _repeats(found: Outcome, *sides: tuple[Side, Trace, Trace]) -> None:
+    for side, one, other in sides:
+        site = first_unrepeated(one, other)
+        if site is not None:
+            where = _where(_first(site, one, other))
+            found.not_repeatable.append(f"In {side.version}, {site.kind} at {where['line']} does not repeat")
+        elif not result_of(one).equals(result_of(other)):
+            found.not_repeatable.append(f"{side.version} differs from itself, by no operator that was seen")
+
+
+def _prove(found: Outcome, experiment: Experiment, good: Side, bad: Side, say: Say) -> None:
+    proof = experiment.prove()
+    if not proof.sites:
+        found.verdict = o.UNEXPLAINED
+        return
+    say("the first origins run again alone, three times and in float64")
+    judged = judge_all(good, bad, proof)
+    found.causes = [
+        _cause(kind, site, experiment.given, proof.seen_in[kind], proof) for kind, site in proof.sites.items()
+    ]
+    for cause in found.causes:
+        cause.judged = asdict(judged[cause.kind]) if cause.kind in judged else {}
+        cause.program = list(proof.sites).index(cause.kind)
+        cause.needed = cause.kind in proof.kinds or cause.kind in proof.not_put
+    of_lines = defaultdict[str, float](float)  # a forward operator and its backward are one line's
+    for cause in found.causes:
+        of_lines[cause.line] += cause.share or 0.0
+    found.causes.sort(key=lambda cause: (not cause.needed, -of_lines[cause.line], cause.bad_index or 0))
+    found.dropped = proof.dropped
+    if proof.after is not None:
+        found.comes_back, found.left = proof.comes_back, proof.left
+    if proof.comes_back:
+        back = Experiment(bad, good, experiment.taken, experiment.given, set(), say)
+        found.reverse = back.confirm(reversed_kinds(proof.kinds))
+    found.verdict = o.PROVEN if proof.comes_back else o.PARTLY
+    found.grade = o.DECISIVE if proof.comes_back and found.reverse else o.SUGGESTIVE
+
+
+def _first(site: Site, g: Trace, b: Trace) -> Operator:
+    """The operator to be named: of a region the first that computes something, of the bad version if it has one."""
+    for trace, indices in ((b, site.bad), (g, site.good)):
+        computing = [trace.operators[index] for index in indices if not trace.operators[index].is_view]
+        if computing:
+            return computing[0]
+    return b.operators[site.bad[0]] if site.bad else g.operators[site.good[0]]
+
+
+def _where(operator: Operator) -> dict[str, Any]:
+    return {"line": operator.line, "module": operator.module, "phase": operator.phase, "index": operator.index}
+
+
+def _cause(kind: str, site: Site, g: Trace, b: Trace, proof: Proof) -> Cause:
+    first = _first(site, g, b)
+    file, _, number = first.line.rpartition(":")
+    return Cause(
+        kind=kind,
+        line=first.line,
+        source=linecache.getline(file, int(number)).strip() if number.isdecimal() else "",
+        module=first.module,
+        phase=first.phase,
+        why=site.why,
+        instances=len(proof.puts.get(kind, [])),
+        share=proof.shares.get(kind),
+        good_index=site.good[0] if site.good else None,
+        bad_index=site.bad[0] if site.bad else None,
+        detail=_detail(site, g, b),
+    )
+
+
+def _detail(site: Site, g: Trace, b: Trace) -> str:
+    if site.is_region:
+        return ""
+    one, other = g.operators[site.good[0]], b.operators[site.bad[0]]
+    if site.why == ARGUMENTS:
+        pairs = zip_longest(one.scalars, other.scalars, fillvalue="the default")
+        moved = [f"{x} and {y}" for x, y in pairs if x != y]
+        return f"It is called with other arguments: {'; '.join(moved)}."
+    if site.why == DRAWS:
+        return "From the same state of the generator the two versions draw other numbers."
+    if site.why == LAYOUT:
+        strides = [f"{list(x.strides)} and {list(y.strides)}" for x, y in zip(one.inputs, other.inputs, strict=True)
+                   if x.strides != y.strides]  # fmt: skip
+        return f"Its inputs are equal in value, and lie in memory in other ways: strides {'; '.join(strides)}."
+    return ""

@@ -1,0 +1,50 @@
+"""What the schema of an operator says, and its arguments as a flat list."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+EMPTY = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "resize_", "set_")
+UNDECLARED = ("running_mean", "running_var")  # written by batch normalisation in training, without a mark
+
+
+class Operator:
+    """Facts of an overload, asked once."""
+
+    def __init__(self, overload: Any) -> None:
+        schema = overload._schema
+        self.name: str = schema.name + ("." + schema.overload_name if schema.overload_name else "")
+        base = schema.name.partition("::")[2]
+        self.blank = base in EMPTY
+        self.random = torch.Tag.nondeterministic_seeded in overload.tags
+        self.takes_value = base == "_local_scalar_dense"
+        arguments = list(schema.arguments)
+        self.written = [
+            (place, argument.name)
+            for place, argument in enumerate(arguments)
+            if (argument.alias_info is not None and argument.alias_info.is_write)
+            or (argument.name in UNDECLARED and "backward" not in base)
+        ]
+
+    def mutated(self, args: Any, kwargs: Any) -> list[Any]:
+        """The tensors that it writes to."""
+        found: list[Any] = []
+        for place, name in self.written:
+            flatten(args[place] if place < len(args) else kwargs.get(name), found)
+        return found
+
+
+def flatten(value: Any, tensors: list[Any], scalars: list[str] | None = None) -> None:
+    """Append the tensors in a value, in order, and the text of all else that an operator is called with."""
+    if isinstance(value, torch.Tensor):
+        tensors.append(value)
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            flatten(each, tensors, scalars)
+    elif isinstance(value, dict):
+        for name in sorted(value):
+            flatten(value[name], tensors, scalars)
+    elif scalars is not None and not isinstance(value, torch.Generator):
+        scalars.append(repr(value))

@@ -1,0 +1,85 @@
+"""Where an operator is called: the user's file and line, and the module path."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+import weakref
+from types import CodeType
+from typing import Any
+
+import torch
+from torch.nn.modules import module as modules
+
+OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+_STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
+_SITE = "site-packages" + os.sep
+
+
+class Lines:
+    """File and line of the first frame outside of PyTorch, the standard library and the tracer."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, str | None] = {}  # file name to its name in the trace; None where it is passed over
+        self.folder = os.getcwd() + os.sep
+
+    def here(self) -> str:
+        frame: Any = sys._getframe(2)
+        while frame is not None:
+            code: CodeType = frame.f_code
+            name = self.files.get(code.co_filename, "")
+            if name == "":
+                name = self.files[code.co_filename] = self._name(code.co_filename)
+            if name is not None:
+                return f"{name}:{frame.f_lineno}"
+            frame = frame.f_back
+        return ""
+
+    def _name(self, file: str) -> str | None:
+        """As it is called in both environments, whose site-packages are different folders."""
+        path = os.path.abspath(file)
+        if file.startswith("<") or path.startswith((OWN, _TORCH)):
+            return None
+        if _SITE in path:
+            return path[path.index(_SITE) :]
+        if path.startswith(_STDLIB):
+            return None
+        return path[len(self.folder) :] if path.startswith(self.folder) else path
+
+
+class Modules:
+    """Qualified names of the modules whose forward is running, from the outermost one's `named_modules`."""
+
+    def __init__(self) -> None:
+        self.stack: list[tuple[Any, str]] = []
+        self.names: Any = weakref.WeakKeyDictionary()  # outermost module to the names of all below it, by id
+        self.hooks = [
+            modules.register_module_forward_pre_hook(self._enter),
+            modules.register_module_forward_hook(self._leave, always_call=True),
+        ]
+
+    @property
+    def path(self) -> str:
+        return self.stack[-1][1] if self.stack else ""
+
+    def close(self) -> None:
+        for hook in self.hooks:
+            hook.remove()
+
+    def _enter(self, module: Any, inputs: Any) -> None:
+        self.stack.append((module, self._name(module)))
+
+    def _leave(self, module: Any, inputs: Any, output: Any) -> None:
+        while self.stack and self.stack.pop()[0] is not module:
+            pass
+
+    def _name(self, module: Any) -> str:
+        kind = type(module).__name__
+        if not self.stack:
+            self.names[module] = {id(each): name for name, each in module.named_modules()}
+            return kind
+        outermost = self.stack[0][0]
+        name = self.names[outermost].get(id(module))
+        return f"{self.stack[-1][1]}.{kind}" if name is None else f"{self.stack[0][1]}.{name}"

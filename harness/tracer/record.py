@@ -1,0 +1,175 @@
+"""The recorder: a dispatch mode below autograd that writes a line of JSON for every operator.
+
+A line: `i` index, `n` name and overload, `p` phase, `m` module path, `l` the user's line (of a backward operator that
+of the forward call), `c` the line that is running, `in` and `out` (per tensor: digest, type and shape, strides, source
+or row of the sketch), `s` all other arguments, `g` digest of the generator's state where it is random, `v` the value
+that leaves PyTorch, `t` microseconds, `put` where an output was replaced.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import Any
+
+import torch
+from torch.optim import optimizer as optimizers
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .digest import digest, sketch
+from .operators import Operator, flatten
+from .places import Lines, Modules
+from .programs import Programs
+from .storages import State, Storages, geometry
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[misc]
+    def __init__(self, request: dict[str, Any]) -> None:
+        super().__init__()
+        self.out, self.process = request["out"], os.getpid()
+        self.file = open(os.path.join(self.out, "trace.jsonl"), "w", encoding="utf-8")  # noqa: SIM115 - until `close`
+        self.sketches = open(os.path.join(self.out, "sketches.bin"), "wb")  # noqa: SIM115
+        self.count = self.rows = 0
+        self.operators: dict[Any, Operator] = {}
+        self.storages = Storages()
+        self.lines, self.modules = Lines(), Modules()
+        self.forward: dict[int, tuple[int, str, str]] = {}  # autograd's sequence number to (operator, line, module)
+        self.optimizing = 0
+        self.notes: set[str] = set()
+        self.alive: list[tuple[State, int, int]] = []
+        self.hooks = [
+            optimizers.register_optimizer_step_pre_hook(self._enter_step),
+            optimizers.register_optimizer_step_post_hook(self._leave_step),
+        ]
+        self.programs = Programs(request.get("programs", []), self.out)
+        self.store = {int(op): slots for op, slots in request.get("store", {}).items()}
+        self.guards = {int(op): guards for op, guards in request.get("guards", {}).items()}
+        self.puts = {int(op): puts for op, puts in request.get("puts", {}).items()}
+        self.refused: set[int] = set()  # groups whose inputs were not those of the other version
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if os.getpid() != self.process:  # a process that was forked, with the mode still on
+            return func(*args, **kwargs)
+        operator = self.operators.get(func)
+        if operator is None:
+            operator = self.operators[func] = Operator(func)
+        index, self.count = self.count, self.count + 1
+        inputs: list[Any] = []
+        scalars: list[str] = []
+        flatten(args, inputs, scalars)
+        flatten(kwargs, inputs, scalars)
+        line: dict[str, Any] = {"i": index, "n": operator.name}
+        self._place(line, index)
+        line["s"] = scalars
+        line["in"] = [self._input(tensor) for tensor in inputs]
+        if operator.random:
+            line["g"] = digest(torch.default_generator.get_state())
+        for place, wanted, group in self.guards.get(index, ()):
+            if place >= len(inputs) or line["in"][place][0] != wanted:
+                self.refused.add(group)
+        self.programs.before(index, operator, args, kwargs, self.storages)
+        started = time.perf_counter()
+        result = func(*args, **kwargs)
+        line["t"] = round((time.perf_counter() - started) * 1e6, 1)
+        outputs: list[Any] = []
+        flatten(result, outputs)
+        mutated = operator.mutated(args, kwargs)
+        line["out"] = self._outputs(index, operator, outputs, mutated, inputs, line)
+        if operator.takes_value:
+            line["v"] = repr(result)
+        self.file.write(json.dumps(line, separators=(",", ":")) + "\n")
+        return result
+
+    def _place(self, line: dict[str, Any], index: int) -> None:
+        here, module, phase = self.lines.here(), self.modules.path, "forward"
+        line["c"] = line["l"] = here
+        if torch._C._current_graph_task_id() != -1:
+            phase = "backward"
+            node = torch._C._current_autograd_node()
+            known = self.forward.get(node._sequence_nr()) if node is not None else None
+            if known is not None:
+                line["f"], line["l"], module = known
+        elif self.optimizing:
+            phase = "optimizer"
+        elif torch.is_grad_enabled():
+            self.forward.setdefault(torch._C._autograd._get_sequence_nr() - 1, (index, here, module))
+        line["p"], line["m"] = phase, module
+
+    def _input(self, tensor: Any) -> list[Any]:
+        if tensor.device.type != "cpu":
+            self.notes.add(f"tensors on {tensor.device.type} were recorded: this was tried on the CPU alone")
+        source = self.storages.source(tensor)
+        return [self.storages.digest(tensor), _type(tensor), list(_stride(tensor)), source]
+
+    def _outputs(
+        self, index: int, operator: Operator, outputs: list[Any], mutated: list[Any], inputs: list[Any],
+        line: dict[str, Any],
+    ) -> list[Any]:  # fmt: skip
+        """What came back, and then what was written to and did not come back, as slots."""
+        slots = outputs + [each for each in mutated if all(each is not other for other in outputs)]
+        for slot, name, group in self.puts.get(index, ()):
+            if group not in self.refused and slot < len(slots) and _put(torch.load(name), slots[slot]):
+                line.setdefault("put", []).append(slot)
+        known = {id(self.storages.of(tensor)) for tensor in inputs}
+        records = []
+        for slot, tensor in enumerate(slots):
+            state = self.storages.of(tensor)
+            written = any(tensor is each for each in mutated) and not operator.blank
+            view = state is not None and id(state) in known and not written
+            if state is not None and not view:
+                state.written((index, slot))
+                state.blank = operator.blank and not written
+            if state is not None:
+                state.made[geometry(tensor)] = (index, slot)
+            records.append(self._output(tensor, view))
+            if state is not None and not view:
+                self.alive.append((state, index, slot))
+        for slot in self.store.get(index, ()):
+            torch.save(slots[slot].detach().clone(), os.path.join(self.out, f"{index}-{slot}.pt"))
+        self.programs.after(index, slots)
+        return records
+
+    def _output(self, tensor: Any, view: bool) -> list[Any]:
+        """A view is not digested before it is read: no operator has computed it."""
+        if view:
+            return ["", _type(tensor), list(_stride(tensor)), None]
+        made = self.storages.digest(tensor)
+        row = None
+        if made and (tensor.is_floating_point() or tensor.is_complex()):
+            self.sketches.write(sketch(tensor))
+            row, self.rows = self.rows, self.rows + 1
+        return [made, _type(tensor), list(_stride(tensor)), row]
+
+    def _enter_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self.optimizing += 1
+
+    def _leave_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self.optimizing -= 1
+
+    def close(self) -> dict[str, Any]:
+        """What is told of the whole: `alive`, the outputs that the script still held when it ended."""
+        for hook in self.hooks:
+            hook.remove()
+        self.modules.close()
+        self.file.close()
+        self.sketches.close()
+        alive = [(op, slot) for state, op, slot in self.alive if state.last == (op, slot) and not state.alive.expired()]
+        return {"operators": self.count, "alive": alive, "refused": sorted(self.refused), "notes": sorted(self.notes)}
+
+
+def _put(stored: Any, tensor: Any) -> bool:
+    """Overwrite a tensor; whether that changed anything."""
+    if stored.shape != tensor.shape or stored.dtype != tensor.dtype or digest(stored) == digest(tensor):
+        return False
+    tensor.data.copy_(stored)
+    return True
+
+
+def _type(tensor: Any) -> str:
+    return "{}[{}]".format(str(tensor.dtype)[6:], ", ".join(map(str, tensor.shape)))
+
+
+def _stride(tensor: Any) -> Any:
+    return tensor.stride() if tensor.layout == torch.strided else ()

@@ -1,0 +1,102 @@
+"""Runs the user's script as Python would, and records how it ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import sys
+import time
+import traceback
+from typing import Any, Callable
+
+import torch
+
+from .places import OWN
+from .record import Recorder
+
+
+class Unsupported(Exception):
+    """What the recorder cannot see; the message says why."""
+
+
+def run_script(request: dict[str, Any]) -> int:
+    """Run it; its exit code. `end.json` says how it ended, how long it took, and what the recorder saw by the way."""
+    sys.argv = [request["target"], *request["arguments"]]
+    if request["kind"] == "file":
+        sys.path[0] = os.path.dirname(os.path.abspath(request["target"]))
+    else:
+        sys.path[0] = os.getcwd()
+    notes: list[str] = []
+    _watch(notes, request["eager"])
+    recorder = Recorder(request) if request["record"] else None
+    end: dict[str, Any] = {"torch": torch.__version__, "exception": "", "unsupported": "", "code": 0}
+    started = time.perf_counter()
+    try:
+        held = _run(request, recorder)
+    except SystemExit as error:
+        held, end["code"] = None, _exit_code(error)
+    except Unsupported as error:
+        held, end["code"], end["unsupported"] = None, 1, str(error)
+    except BaseException as error:  # the script's own, whatever it is: that is its result
+        held, end["code"] = None, 1
+        end["exception"] = f"{type(error).__name__}: {str(error)[:2000]}"
+        _print_own(error)
+    end["duration_s"] = time.perf_counter() - started
+    if recorder is not None:
+        end.update(recorder.close())
+    del held
+    end["notes"] = sorted(set(notes + end.get("notes", [])))
+    with open(os.path.join(request["out"], "end.json"), "w", encoding="utf-8") as file:
+        json.dump(end, file)
+    sys.stdout.flush()
+    return int(end["code"])
+
+
+def _run(request: dict[str, Any], recorder: Recorder | None) -> Any:
+    """The script's globals, which keep alive what it still holds at its end."""
+    if recorder is None:
+        return _start(request)
+    with recorder:
+        return _start(request)
+
+
+def _start(request: dict[str, Any]) -> dict[str, Any]:
+    if request["kind"] == "file":
+        return runpy.run_path(request["target"], run_name="__main__")
+    return runpy.run_module(request["target"], run_name="__main__", alter_sys=True)
+
+
+def _exit_code(error: SystemExit) -> int:
+    if error.code is None or isinstance(error.code, int):
+        return error.code or 0
+    print(error.code, file=sys.stderr)
+    return 1
+
+
+def _print_own(error: BaseException) -> None:
+    """The traceback from the script's first frame on."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None and _is_ours(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    traceback.print_exception(type(error), error, trace)
+
+
+def _is_ours(name: str) -> bool:
+    return name.startswith(OWN) or "runpy" in name
+
+
+def _watch(notes: list[str], eager: bool) -> None:
+    """Refuse what the recorder cannot see, or note it."""
+
+    def compiled(model: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if not eager:
+            raise Unsupported("torch.compile: what it compiles is not seen by the recorder; --eager leaves it out")
+        notes.append("torch.compile was left out: --eager")
+        keep: Callable[[Any], Any] = lambda function: function  # noqa: E731
+        return keep if model is None else model
+
+    torch.compile = compiled
+    if hasattr(os, "register_at_fork"):
+        text = "the script started processes of its own: what PyTorch computes in them is not recorded"
+        os.register_at_fork(before=lambda: notes.append(text))

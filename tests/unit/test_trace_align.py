@@ -1,0 +1,65 @@
+"""Two traces matched."""
+
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.trace.align import Region, align, changes, gaps, match
+from tests.unit.traced import op, trace
+
+
+def test_what_is_alike_is_matched_and_what_was_replaced_is_a_region() -> None:
+    good = trace(op("a"), op("softmax", gives=["1"]), op("c"))
+    bad = trace(op("a"), op("safe_softmax", gives=["1"]), op("mul", gives=["2"]), op("c"))
+    found = align(good, bad)
+    assert found.pairs == ((0, 0), (2, 3))
+    assert found.regions == (Region(range(1, 2), range(1, 3)),)
+    assert changes(good, bad, found) == [
+        {"what": "replaced", "before": ["aten::softmax"], "after": ["aten::safe_softmax", "aten::mul"],
+         "line": "s.py:1", "times": 1}
+    ]  # fmt: skip
+    assert found.reversed.regions == (Region(range(1, 3), range(1, 2)),)
+
+
+def test_operators_in_another_order_are_one_region() -> None:
+    good, bad = trace(op("a"), op("cast"), op("softmax"), op("z")), trace(op("a"), op("softmax"), op("cast"), op("z"))
+    found = align(good, bad)
+    assert found.regions == (Region(range(1, 3), range(1, 3)),) and found.pairs == ((0, 0), (3, 3))
+
+
+def test_branches_on_other_lines_are_matched_by_name() -> None:
+    found = align(trace(op("gelu", line="s.py:3")), trace(op("gelu", line="s.py:5")))
+    assert found.pairs == ((0, 0),) and not found.regions
+
+
+def test_an_insertion_among_equal_keys_leaves_one_gap() -> None:
+    keys = [("mul", "add")[place % 2] for place in range(40)]
+    other = [*keys[:20], "new", *keys[20:]]
+    pairs = match(keys, other)
+    assert len(pairs) == 40
+    assert gaps(pairs, 40, 41) == [Region(range(20, 20), range(20, 21))]
+
+
+@given(st.lists(st.sampled_from("abcd"), max_size=40), st.lists(st.sampled_from("abcd"), max_size=40))
+def test_pairs_are_equal_and_ascend_and_regions_are_the_rest(good: list[str], bad: list[str]) -> None:
+    pairs = match(good, bad)
+    assert all(good[i] == bad[j] for i, j in pairs)
+    assert all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(pairs))
+    rest = gaps(pairs, len(good), len(bad))
+    assert len(pairs) + sum(len(region.good) for region in rest) == len(good)
+    assert len(pairs) + sum(len(region.bad) for region in rest) == len(bad)
+
+
+def test_twenty_thousand_operators_take_seconds() -> None:
+    """Repeated keys, a layer that appeared in every step, and another one that was replaced."""
+    step = [f"op{place % 37}" for place in range(1000)]
+    good = step * 20
+    bad = [*step[:500], "extra", "extra", *step[500:900], "other", *step[901:]] * 20
+    started = time.monotonic()
+    pairs = match(good, bad)
+    assert time.monotonic() - started < 20
+    assert len(pairs) > 19_900

@@ -1,0 +1,125 @@
+"""The command's words, the sentences of an answer, and the page."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.errors import InputError
+from harness.trace import answer
+from harness.trace import outcome as o
+from harness.trace.ends import relative
+from harness.trace.judge import _sentence, _units
+from harness.trace.localise import ARGUMENTS, VALUES
+from harness.trace.outcome import Cause, Outcome
+from harness.trace.runs import make_matrix, parse_requirements, parse_script
+from reports.trace.page import render, terminal
+
+COUNTS = {"good": 3, "bad": 3, "matched": 3, "regions": 0, "differing": 1}
+
+
+def cause(kind: str, index: int, **given: object) -> Cause:
+    usual = {"line": "mine.py:7", "source": "y = norm(x)", "module": "Net.norm", "phase": "forward", "why": VALUES}
+    fixed = {"instances": 2, "share": 1.0, "good_index": index, "bad_index": index}
+    return Cause(kind=kind, **{**usual, **fixed, **given})  # type: ignore[arg-type]
+
+
+def outcome(verdict: str, *causes: Cause, **given: object) -> Outcome:
+    found = Outcome(good="2.1.0", bad="2.5.0", command=["python", "mine.py"], verdict=verdict, causes=list(causes))
+    found.counts, found.ended = COUNTS, {"good": "", "bad": ""}
+    for name, value in given.items():
+        setattr(found, name, value)
+    answer.write(found)
+    return found
+
+
+def test_a_proven_cause_names_line_operator_effect_and_what_to_do() -> None:
+    judged = {"good_units": 1.0, "bad_units": 900.0, "text": "2.5.0 is wrong, 2.1.0 is right.", "exact_difference": 0.0}
+    found = outcome(
+        o.PROVEN, cause("norm", 4, judged=judged), numbers=0.02, tensors=math.inf, comes_back=True, reverse=True
+    )
+    assert found.answer == (
+        "The versions part at mine.py:7 (Net.norm): norm. 2.5.0 is wrong, 2.1.0 is right. The end result differs: the "
+        "numbers by up to 0.02 relative, the tensors by up to more than a number can say. With its outputs of 2.1.0 "
+        "put into 2.5.0, the end result is 2.1.0's bit for bit; and the reverse holds."
+    )
+    assert found.do.startswith("Report it to PyTorch")
+
+
+def test_of_several_the_one_with_the_largest_share_comes_first_and_the_earliest_is_told() -> None:
+    found = outcome(o.PROVEN, cause("gelu", 9), cause("a -> b", 2, share=0.1), comes_back=True, reverse=True)
+    assert "Most of the difference comes in at mine.py:7 (Net.norm): gelu." in found.answer
+    assert "part before it, at mine.py:7 (Net.norm): b in place of a." in found.answer
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (outcome(o.NOTHING), "Nothing moved: of 3 matched operators"),
+        (outcome(o.NOT_REPEATABLE, not_repeatable=["In 2.5.0, bmm at a.py:3 does not repeat"]), "No cause is named"),
+        (outcome(o.HARMLESS, cause("norm", 1)), "The end result is the same bit for bit. norm gives other bits"),
+        (outcome(o.UNEXPLAINED, numbers=0.5), "Not explained"),
+        (outcome(o.UNEXPLAINED, ended={"good": "", "bad": "ValueError: no"}), "2.5.0: ValueError: no"),
+        (outcome(o.PARTLY, cause("norm", 1), comes_back=False, left=0.1), "this is not all of it"),
+        (outcome(o.PARTLY, cause("norm -> nothing", 1)), "could not be put back, so this is not proven"),
+    ],
+)
+def test_every_verdict_is_a_page_and_says_what_to_do(found: Outcome, said: str, tmp_path: Path) -> None:
+    found.cost = {"2.1.0": {"plain_s": 1.0, "recorded_s": 2.0, "operators": 3}}
+    found.growth, found.marks, found.notes = [[0, 0.0], [1, math.inf]], [1], ["<script>alert(1)</script>"]
+    o.save(found, tmp_path)
+    page = render(tmp_path).read_text()
+    assert "<script" not in page and "http://" not in page and "https://" not in page
+    assert said in found.answer and found.do
+    assert said in terminal(o.load(tmp_path))
+
+
+def test_other_arguments_are_to_be_passed() -> None:
+    assert outcome(o.PROVEN, cause("add", 1, why=ARGUMENTS), comes_back=True).do.startswith("Pass the argument")
+
+
+def test_errors_are_in_units_of_correct_rounding() -> None:
+    truth = np.linspace(1, 2, 1000).reshape(10, 100)
+    rounded = truth.astype(np.float32).astype(np.float64)
+    assert 0.5 < _units(rounded, truth, "float32") <= 1
+    assert _units(rounded + 1e-3, truth, "float32") > 1000
+    assert _units(np.where(truth > 1.5, np.nan, rounded), truth, "float32") > 1e9
+    assert _sentence([1, 2], "A", "B").startswith("Both are as exact")
+    assert _sentence([1, 2000], "A", "B").startswith("B is wrong, A is right")
+    assert _sentence([900, 1000], "A", "B").startswith("A is nearer")
+
+
+def test_a_sketch_estimates_the_norm_and_never_hides_what_is_not_finite() -> None:
+    one = np.ones(64)
+    assert relative(one, one) == 0 and relative(one, one * 1.5) == 0.5
+    assert relative(one, np.full(64, np.nan)) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["node", "x.js"], "only Python scripts"),
+        ([], "no command"),
+        (["python", "-c", "pass"], "options of Python"),
+        (["python", "gone.py"], "no such file"),
+    ],
+)
+def test_what_is_no_script_is_refused(words: list[str], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        parse_script(words)
+
+
+def test_modules_pytest_and_exact_requirements_are_taken(tmp_path: Path) -> None:
+    assert parse_script(["python", "-m", "mine.train", "-x"]).target == "mine.train"
+    assert parse_script(["pytest", "tests/t.py::test_a"]).package == "pytest"
+    assert parse_requirements("# mine\nscipy==1.14.1\ntorch==2.0\n", "r.txt") == ["scipy==1.14.1"]
+    with pytest.raises(InputError, match=r"r\.txt:1"):
+        parse_requirements("scipy>=1\n", "r.txt")
+    with pytest.raises(InputError, match=r"2\.1 or newer"):
+        make_matrix(tmp_path / "matrix.yaml", ("2.0.1", "2.5.0"), [])
+    matrix = make_matrix(tmp_path / "matrix.yaml", ("2.1.0", "2.5.0"), ["numpy==1.25.0", "scipy==1.14.1"])
+    assert [spec.torch for spec in matrix.environments] == ["2.1.0", "2.5.0"]
+    assert "numpy==1.25.0" in matrix.packages and "numpy==1.26.4" not in matrix.packages

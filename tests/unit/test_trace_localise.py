@@ -1,0 +1,125 @@
+"""Where two traces part, what is propagation, and what is put back."""
+
+from __future__ import annotations
+
+import math
+
+from harness.trace.align import align
+from harness.trace.ends import distance, result_of
+from harness.trace.localise import ARGUMENTS, DRAWS, LAYOUT, Guard, Site, examine
+from harness.trace.model import End, Trace
+from harness.trace.prove import first_unrepeated, origins, requests, share, stored, unstable_operators
+from tests.unit.traced import op, trace
+
+
+def sites(good: Trace, bad: Trace) -> dict[str, Site]:
+    return {site.kind: site for site in examine(good, bad, align(good, bad))}
+
+
+def chain(norm: str, mm: str, **options: object) -> Trace:
+    return trace(
+        op("randn", gives=["x"]),
+        op("norm", [("x", (0, 0))], [norm]),
+        op("mm", [(norm, (1, 0)), ("w", None)], [mm]),
+        op("sum", [(mm, (2, 0))], [f"s{mm}"]),
+        **options,  # type: ignore[arg-type]
+    )
+
+
+def test_equal_inputs_and_other_outputs_are_the_origin_and_the_rest_is_propagation() -> None:
+    found = sites(chain("n1", "m1"), chain("n2", "m2"))
+    assert [kind for kind, site in found.items() if site.is_origin] == ["norm"]
+    assert found["mm"].differs and not found["mm"].inputs_equal
+    assert not found["randn"].differs
+
+
+def test_nothing_differs_where_nothing_moved() -> None:
+    assert not any(site.differs for site in sites(chain("n", "m"), chain("n", "m")).values())
+
+
+def test_an_output_that_nobody_reads_is_no_origin() -> None:
+    def one(extra: str) -> Trace:
+        return trace(op("attend", gives=["o", extra]), op("sum", [("o", (0, 0))], ["s"]))
+
+    assert not any(site.is_origin for site in sites(one("lse1"), one("lse2")).values())
+
+
+def test_a_region_with_equal_inputs_and_other_outputs_is_an_origin_with_its_guard() -> None:
+    good = trace(op("randn", gives=["x"]), op("math", [("x", (0, 0))], ["p1"]), op("sum", [("p1", (1, 0))], ["s1"]))
+    bad = trace(
+        op("randn", gives=["x"]),
+        op("scale", [("x", (0, 0))], ["q"]),
+        op("flash", [("q", (1, 0))], ["p2"]),
+        op("sum", [("p2", (2, 0))], ["s2"]),
+    )
+    site = sites(good, bad)["math -> scale, flash"]
+    assert site.is_origin and site.is_region
+    assert site.outputs == (((1, 0), (2, 0)),)
+    assert site.guards == (Guard(1, 0, "x"),)
+    asked = requests([site], [site.kind], "DIR")
+    assert asked == {"puts": {2: [[0, "DIR/1-0.pt", 0]]}, "guards": {1: [[0, "x", 0]]}}
+    assert stored([site], [site.kind]) == {1: [0]}
+
+
+def test_a_region_that_gives_the_same_is_none() -> None:
+    good = trace(op("randn", gives=["x"]), op("a", [("x", (0, 0))], ["y"]), op("sum", [("y", (1, 0))], ["s"]))
+    bad = trace(op("randn", gives=["x"]), op("b", [("x", (0, 0))], ["y"]), op("sum", [("y", (1, 0))], ["s"]))
+    assert not sites(good, bad)["a -> b"].differs
+
+
+def test_a_region_behind_a_difference_is_propagation() -> None:
+    good = trace(op("norm", gives=["n1"]), op("a", [("n1", (0, 0))], ["y1"]), op("sum", [("y1", (1, 0))], ["s1"]))
+    bad = trace(op("norm", gives=["n2"]), op("b", [("n2", (0, 0))], ["y2"]), op("sum", [("y2", (1, 0))], ["s2"]))
+    found = sites(good, bad)
+    assert found["norm"].is_origin and not found["a -> b"].is_origin and found["a -> b"].differs
+
+
+def test_another_argument_is_an_origin_but_not_behind_a_number_that_moved() -> None:
+    def one(slope: str, number: str) -> Trace:
+        return trace(
+            op("randn", gives=["x"]),
+            op("_local_scalar_dense", [("x", (0, 0))], value=number),
+            op("leaky", [("x", (0, 0))], [f"y{slope}"], scalars=[slope]),
+            op("sum", [(f"y{slope}", (2, 0))], ["s"]),
+        )
+
+    site = sites(one("0.1", "7"), one("0.2", "7"))["leaky"]
+    assert site.is_origin and site.why == ARGUMENTS
+    assert not sites(one("0.1", "7"), one("0.2", "8"))["leaky"].is_origin
+
+
+def test_draws_and_strides_are_told() -> None:
+    def one(drawn: str, state: str, stride: int) -> Trace:
+        return trace(
+            op("uniform", gives=[drawn], generator=state),
+            op("f", [("c", None)], [f"f{stride}"], strides=[stride]),
+            op("add", [(drawn, (0, 0)), (f"f{stride}", (1, 0))], ["s"]),
+        )
+
+    found = sites(one("a", "g", 1), one("b", "g", 2))
+    assert found["uniform"].is_origin and found["uniform"].why == DRAWS
+    assert found["f"].is_origin and found["f"].why == LAYOUT
+    assert not sites(one("a", "g", 1), one("b", "h", 1))["uniform"].is_origin
+
+
+def test_what_does_not_repeat_is_no_cause() -> None:
+    good, bad = chain("n1", "m1"), chain("n2", "m2")
+    unstable = unstable_operators(bad, chain("n3", "m3"))
+    assert unstable == {1, 2, 3}
+    assert not origins(examine(good, bad, align(good, bad)), unstable)
+    first = first_unrepeated(bad, chain("n3", "m3"))
+    assert first is not None and first.kind == "norm"
+    assert first_unrepeated(good, good) is None
+
+
+def test_the_end_result_is_numbers_exceptions_and_what_was_left() -> None:
+    one, other = result_of(chain("n", "m1")), result_of(chain("n", "m2"))
+    assert not one.equals(other) and one.equals(one)
+    raised = result_of(chain("n", "m1", end=End(code=1, exception="ValueError: no")))
+    assert not one.equals(raised) and distance(one, raised) == math.inf
+    numbers = [result_of(trace(op("_local_scalar_dense", value=value))) for value in ("1.0", "2.0", "1.5")]
+    assert distance(numbers[0], numbers[1]) == 0.5
+    wanted, had, between = numbers
+    assert share(wanted, had, had, wanted) == 1
+    assert round(share(wanted, had, had, between) or 0, 3) == 0.333
+    assert round(share(wanted, had, between, wanted) or 0, 3) == 0.667
