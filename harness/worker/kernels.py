@@ -10,21 +10,16 @@ Workloads with options (`AttentionWorkload.options`) are for those alone that ha
 with four arguments more: the boolean mask, the additive mask, the draws of dropout, each None where there is none, and
 the factor 1 / (1 - p) of dropout. NotImplementedError refuses.
 
-A problem's kernel is a Python file that defines ``ModelNew``. A plain shared object with the C entry point of
-csrc/attention.h is called without a binding, through ctypes. It leaves the CUDA and OpenMP runtimes undefined: they are
-resolved by those that this PyTorch has loaded, as they are for an extension. The machine code is another environment's,
-the runtime is this one's.
+A problem's kernel is a Python file that defines ``ModelNew``. `shared_object` has the plain C interface.
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
-import ctypes
 import importlib.machinery
 import importlib.util
 import os
-import re
 import sys
 import traceback
 from functools import partial
@@ -32,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, Union
 
 import torch
 
-from . import dtypes, native, protocol, tensors, wire
+from . import protocol, tensors, wire
 
 if TYPE_CHECKING:
     from .problem import ProblemWorkload
@@ -42,13 +37,10 @@ Call = Callable[[], Any]  # runs the kernel once, and gives its output
 Fill = Callable[[Any], Any]  # puts a pattern into a tensor, and gives the tensor
 
 EXCERPT_CHARACTERS = 8000
-NO_OPTIONS = -9  # ATTENTION_ERROR_OPTIONS of the C interface
 STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 LINE_TELLS = (ImportError, NameError, AttributeError)  # of a SyntaxError the message has it
 OURS = (os.path.dirname(os.path.abspath(__file__)) + os.sep, "<frozen importlib")
 NO_FORWARD = 'is missing the required "forward" function'  # said of a module: no refusal of PyTorch's
-RUNTIME = re.compile(r"lib(cudart|gomp|iomp5|omp)[.-].*so")
-NAMED_RUNTIME = re.compile(r"lib(cudart|gomp|iomp5|omp|stdc\+\+|c)[.-].*so")
 _detach = torch.Tensor.detach
 
 
@@ -192,85 +184,6 @@ class Extension:
         return said(lambda: chooses(arguments[0], *self._rest([])))[: protocol.MESSAGE_CHARACTERS]
 
 
-class Problem(ctypes.Structure):
-    """`attention_problem`."""
-
-    _fields_ = [
-        *((name, ctypes.c_int) for name in ("batch", "heads", "seq_len", "head_dim", "dtype", "causal", "threads")),
-        ("scale", ctypes.c_float),
-    ]
-
-
-class Options(ctypes.Structure):
-    """`attention_options`."""
-
-    _fields_ = [
-        *((name, ctypes.c_int) for name in ("struct_size", "kv_heads", "kv_len")),
-        *((name, ctypes.c_void_p) for name in ("mask", "bias", "keep")),
-        ("keep_scale", ctypes.c_float),
-    ]
-
-
-def open_library(path: str) -> ctypes.CDLL:
-    """A plain shared object, bound to the runtime libraries that are in this process. OSError."""
-    for name in native.loaded(RUNTIME):
-        ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)  # it is loaded: this lets others find what is in it
-    return ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
-
-
-class Library(Extension):
-    """A kernel from a plain shared object, bound and called as one from an extension is.
-
-    `note` names the runtime libraries that were loaded, each by its place in its environment.
-    """
-
-    returns = False
-    chooses = None  # what it says is asked of the extension that it was taken from
-
-    def __init__(self, path: str, workload: AttentionWorkload) -> None:
-        with blamed(protocol.LOADING + os.path.basename(path)):
-            self.library = open_library(path)
-            self.entry = self.library.attention_forward
-            self.entry.argtypes = [ctypes.POINTER(Problem), *[ctypes.c_void_p] * 5]
-            self.entry.restype = ctypes.c_int
-            self.library.attention_error_string.argtypes = [ctypes.c_int]
-            self.library.attention_error_string.restype = ctypes.c_char_p
-            self.with_options = getattr(self.library, "attention_forward_options", None)
-            if self.with_options is not None:
-                self.with_options.argtypes = [ctypes.POINTER(Problem), ctypes.POINTER(Options), *[ctypes.c_void_p] * 5]
-                self.with_options.restype = ctypes.c_int
-                self.forward_options = self._forward_options
-        self._take(workload)
-        self.note = ", ".join(native.described(name) for name in native.loaded(NAMED_RUNTIME))
-
-    def forward(self, q: Any, k: Any, v: Any, out: Any, causal: bool, scale: float) -> None:
-        """As the shipped binding's: on a GPU queued on the current stream. RuntimeError where the kernel refuses."""
-        self._run(self.entry, [], [q, k, v, out], causal, scale)
-
-    def _forward_options(
-        self, q: Any, k: Any, v: Any, out: Any, causal: bool, scale: float, mask: Any, bias: Any, keep: Any,
-        keep_scale: float,
-    ) -> None:  # fmt: skip
-        options = Options(ctypes.sizeof(Options), *k.shape[1:3], *map(_address, (mask, bias, keep)), keep_scale)
-        assert self.with_options is not None
-        self._run(self.with_options, [ctypes.byref(options)], [q, k, v, out], causal, scale)
-
-    def _run(self, entry: Any, options: list[Any], given: list[Any], causal: bool, scale: float) -> None:
-        q, name = given[0], tensors.dtype_name(given[0])
-        threads = 0 if q.is_cuda else torch.get_num_threads()
-        problem = Problem(*q.shape, dtypes.C_INTERFACE[name], causal, threads, scale)
-        stream = torch.cuda.current_stream(q.device).cuda_stream if q.is_cuda else None
-        code = entry(ctypes.byref(problem), *options, *map(_address, given), stream)
-        if code:
-            reason = said(lambda: self.library.attention_error_string(code).decode(errors="replace"))
-            refused = NotImplementedError if code == NO_OPTIONS else RuntimeError
-            raise refused(f"{entry.__name__}: {reason} (code {code}, shape {list(q.shape)}, {name})")
-
-
-def _address(tensor: Any) -> Any:
-    return None if tensor is None else tensor.data_ptr()
-
-
 class Model:
     """A kernel from a problem's ``ModelNew``, or from another class of a file."""
 
@@ -315,7 +228,11 @@ def load(kernel: wire.KernelRequest, workload: Workload) -> Kernel:
             from . import prebuilt
 
             return prebuilt.load(kernel, workload)
-        return Library(kernel.library, workload) if kernel.library else Extension(kernel.artifact or "", workload)
+        if kernel.library:
+            from . import shared_object
+
+            return shared_object.Library(kernel.library, workload)
+        return Extension(kernel.artifact or "", workload)
     if kernel.generated:
         from . import exchange
 

@@ -1,7 +1,7 @@
 """Plain shared objects with a C interface, for ctypes: no PyTorch in them.
 
 `library` compiles one source. `link` makes one of the object files that a build left: nothing is compiled, it is the
-very machine code of the extension. What the CUDA and OpenMP runtimes define stays open (`kernels.Library`).
+very machine code of the extension. What the CUDA and OpenMP runtimes define stays open (`shared_object.Library`).
 """
 
 from __future__ import annotations

@@ -291,11 +291,8 @@ def _some_rows(workload: Any, pick: Picked) -> tuple[Any, Picked]:
         return np.ascontiguousarray(array.reshape(-1, *array.shape[2:])[own][None, :, places])
 
     q, k, v, *masks = pick.arrays
-    of_rows = [part(mask, positions) for mask in masks]
-    found = pick._replace(
-        arrays=[part(q, positions), part(k), part(v), *of_rows], output=part(pick.output, positions)
-    )
-    return workload.part(len(chosen), positions), found
+    arrays = [part(q, positions), part(k), part(v), *(part(mask, positions) for mask in masks)]
+    return workload.part(len(chosen), positions), pick._replace(arrays=arrays, output=part(pick.output, positions))
 
 
 def _model_row(workload_id: str) -> wire.Timing:

@@ -18,6 +18,7 @@ from .rounding import Norms, block_of
 
 if TYPE_CHECKING:
     from .dtypes import Array
+    from .faulty import WrongAnswer
     from .rounding import Block
     from .workload import Workload
 
@@ -164,7 +165,7 @@ def general(proof: Prover, alike: Alike, before: Array | None) -> Iterator[Wrong
     yield Wrong("row", f"one row {ROW:.0%} too large", larger, ROW)
 
 
-def specific(proof: Prover, answers: Iterable[truth.WrongAnswer]) -> Iterator[Wrong]:
+def specific(proof: Prover, answers: Iterable[WrongAnswer]) -> Iterator[Wrong]:
     """Of this computation: values in place of the truth, where it is changed at all."""
     for kind, name, size, values in answers:
         values = rounding.as_rows(values)

@@ -15,7 +15,7 @@ import sys
 import zipfile
 from typing import Any
 
-from . import abi, elf, kernels, protocol, wire
+from . import abi, elf, kernels, protocol, shared_object, wire
 from .workload import AttentionWorkload
 
 MOST_BYTES = 16 << 30  # of a wheel, unpacked
@@ -91,7 +91,7 @@ def _load(artifact: str, entry: str) -> Any:
     """The entry point of a wheel, the extension's module, or the library; whatever it raises."""
     if entry:
         return _entry_point(os.path.join(os.path.dirname(artifact), protocol.UNPACKED), entry)
-    return kernels.load_extension(artifact) if module_of(artifact) else kernels.open_library(artifact)
+    return kernels.load_extension(artifact) if module_of(artifact) else shared_object.open_library(artifact)
 
 
 def _entry_point(folder: str, entry: str) -> Any:
@@ -136,6 +136,6 @@ def load(request: wire.KernelRequest, workload: AttentionWorkload) -> kernels.Ex
         what = "GPU code" if gpu else "no GPU code"
         device = "cuda" if gpu else "cpu"
         raise wire.Failed(protocol.NOT_RUN, f"{name} has {what}: set devices: [{device}] on the kernel")
-    library = kernels.Library(path, workload)
+    library = shared_object.Library(path, workload)
     library.note = ""
     return library

@@ -25,9 +25,10 @@ from .problem_files import Inputs, construct, made, module_of
 
 if TYPE_CHECKING:
     from .dtypes import Array
+    from .faulty import WrongAnswer
     from .inputs import Each, Shape
     from .references import ModelReference
-    from .truth import Cache, Exact, WrongAnswer
+    from .truth import Cache, Exact
 
 Change = Callable[[Any], Any]  # what becomes of a tensor
 FEW_ELEMENTS = 4096  # of an output: fewer may all be near the truth by luck

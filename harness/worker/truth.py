@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple,
 
 import numpy as np
 
-from . import dtypes, inputs, protocol, rounding
+from . import attention_emulation, dtypes, inputs, protocol, rounding
 from .inputs import Each, Shape
 from .rounding import Norms
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from .dtypes import Array
 
     Compute = Callable[[Array | None], Tuple[Array, Iterable[Array]]]
-    WrongAnswer = Tuple[str, str, float | None, Array]  # kind, name, size, float64 values
 
 BLOCK_ELEMENTS = 1 << 19  # logits held at a time: 4 MiB of float64
 VERSION = 2  # of what the files hold and how the error scale is defined; part of their key
@@ -74,27 +73,27 @@ def attention(
     step = max(1, (4 * BLOCK_ELEMENTS if dtype == "float32" else BLOCK_ELEMENTS) // k.shape[2])
 
     def one(head: tuple[int, int]) -> None:
-        queries, keys, values = _of_head(q, k, v, head, dtype)
+        queries, keys, values = of_head(q, k, v, head, dtype)
         arithmetic = _arithmetic(dtype, precision, realisation, head[0] * heads + head[1]) if emulates else _nothing
         for start in range(0, rows, step):
             block = slice(start, min(start + step, rows))
             part = queries[block], keys, values, positions[block] if causal else None, scale
             kept = None if keep is None else keep[head][block] / (1 - dropout)
-            masked = _of_rows(mask, head, block, dtype)
+            masked = of_rows(mask, head, block, dtype)
             truth[head][block], emulated[head][block] = _rows(*part, arithmetic, masked, kept)
 
     list(each(one, np.ndindex(batch, heads)))
     return truth, emulated
 
 
-def _of_head(q: Array, k: Array, v: Array, head: tuple[int, int], dtype: str) -> Iterator[Array]:
+def of_head(q: Array, k: Array, v: Array, head: tuple[int, int], dtype: str) -> Iterator[Array]:
     """Q, K and V of (batch entry, head of Q)."""
     batch, number = head
     shared = batch, number * k.shape[1] // q.shape[1]
     return (dtypes.decode(array, dtype) for array in (q[head], k[shared], v[shared]))
 
 
-def _of_rows(mask: Array | None, head: tuple[int, int], rows: slice, dtype: str) -> Array | None:
+def of_rows(mask: Array | None, head: tuple[int, int], rows: slice, dtype: str) -> Array | None:
     """A mask's rows of (batch entry, head), decoded."""
     if mask is None:
         return None
@@ -112,14 +111,16 @@ def _arithmetic(dtype: str, precision: Sequence[str], realisation: int, head: in
         operand = None
         if rounding.TF32_MATMUL in precision:
             operand = lambda array: rounding.tf32(array, truncate=realisation % 2 == 1)  # noqa: E731
-        return functools.partial(rounding.emulate_single, operand=operand)
+        return functools.partial(attention_emulation.emulate_single, operand=operand)
     drawn = [0]
 
     def sums(shape: Shape) -> Array:
         drawn[0] += 1
         return inputs.deviates(DRAWN, head, drawn[0], int(np.prod(shape))).reshape(shape)
 
-    return functools.partial(rounding.emulate, dtype=dtype, sums=sums if rounding.FLOAT16_SUMS in precision else None)
+    return functools.partial(
+        attention_emulation.emulate, dtype=dtype, sums=sums if rounding.FLOAT16_SUMS in precision else None
+    )
 
 
 def _rows(
@@ -130,13 +131,13 @@ def _rows(
     if last is not None:
         count = min(int(last[-1]) + 1, len(keys))
         keys, values = keys[:count], values[:count]
-    hidden, bias = _masked(last, mask, len(keys))
+    hidden, bias = masked(last, mask, len(keys))
     empty: Any = np.zeros((len(queries), 1), bool)
     if hidden is not None:
         empty = hidden.all(axis=1, keepdims=True)
         hidden = hidden & ~empty  # so that there are numbers, in place of which stand zeros
     exact = values.astype(np.float64)
-    logits = _logits(queries.astype(np.float64), keys.astype(np.float64), scale, hidden, bias)
+    logits = logits_of(queries.astype(np.float64), keys.astype(np.float64), scale, hidden, bias)
     weights = np.exp(logits - logits.max(axis=1, keepdims=True))
     kept = None if kept is None else kept[:, : len(keys)]
     truth = ((weights if kept is None else weights * kept) @ exact) / weights.sum(axis=1, keepdims=True)
@@ -144,7 +145,7 @@ def _rows(
     return np.where(empty, 0.0, truth), np.where(empty, 0.0, emulated)
 
 
-def _masked(last: Array | None, mask: Array | None, keys: int) -> tuple[Array | None, Array | None]:
+def masked(last: Array | None, mask: Array | None, keys: int) -> tuple[Array | None, Array | None]:
     """(what is hidden, what is added) of the first so many keys."""
     hidden = None if last is None else np.arange(keys)[None, :] > last[:, None]
     if mask is None:
@@ -155,88 +156,13 @@ def _masked(last: Array | None, mask: Array | None, keys: int) -> tuple[Array | 
     return ~mask if hidden is None else hidden | ~mask, None
 
 
-def _logits(queries: Array, keys: Array, scale: float, hidden: Array | None, bias: Array | None) -> Array:
+def logits_of(queries: Array, keys: Array, scale: float, hidden: Array | None, bias: Array | None) -> Array:
     logits: Array = (queries @ keys.T) * scale
     if bias is not None:
         logits += bias
     if hidden is not None:
         logits[hidden] = -np.inf
     return logits
-
-
-def wrong(
-    q: Array, k: Array, v: Array, causal: bool, scale: float, dtype: str, each: Each = map, mask: Array | None = None,
-    keep: Array | None = None, dropout: float = 0.0,
-) -> Iterator[WrongAnswer]:  # fmt: skip
-    """What faulty attentions give, see `power.specific`.
-
-    All from one pass. A wrong scale to first order: the derivative of softmax(scale Q K^T) V by the scale.
-    """
-    if causal:  # what no row sees cannot be missed
-        k, v = k[:, :, : q.shape[2]], v[:, :, : q.shape[2]]
-    truth = np.empty((*q.shape[:3], v.shape[3]))
-    one, eighth, slope, mean = (np.empty_like(truth) for _ in range(4))
-    count, batch_heads = k.shape[2], list(np.ndindex(*q.shape[:2]))
-    seen_keys = np.arange(count)
-    if mask is not None and mask.dtype == bool:
-        seen_keys = np.flatnonzero(mask[..., :count].any(axis=(0, 1, 2)))
-    middle = int(seen_keys[len(seen_keys) // 2])
-    tail = slice(middle, middle + max(1, count // 8))
-    step = max(1, BLOCK_ELEMENTS // count)
-
-    def head(at: tuple[int, int]) -> None:
-        queries, keys, values = (array.astype(np.float64) for array in _of_head(q, k, v, at, dtype))
-        for start in range(0, len(queries), step):
-            block = slice(start, start + step)
-            last = np.arange(len(queries))[block] if causal else None
-            logits = _logits(queries[block], keys, scale, *_masked(last, _of_rows(mask, at, block, dtype), count))
-            seen = np.isfinite(logits)
-            empty = ~seen.any(axis=1, keepdims=True)
-            weights = np.exp(logits - np.where(empty, 0.0, logits.max(axis=1, keepdims=True)))
-            kept: Any = 1.0 if keep is None else keep[at][block, :count] / (1 - dropout)
-            entering = weights * kept
-            total, product = weights.sum(axis=1, keepdims=True) + empty, entering @ values
-            truth[at][block] = right = product / total
-            for found, dropped in ((one, slice(middle, middle + 1)), (eighth, tail)):
-                left = total - weights[:, dropped].sum(axis=1, keepdims=True)
-                short = product - entering[:, dropped] @ values[dropped]
-                found[at][block] = np.where(left > 0, short / np.where(left > 0, left, 1), 0.0)
-            finite = np.where(seen, logits, 0.0)
-            lost = (weights * finite).sum(axis=1, keepdims=True) * right
-            slope[at][block] = ((entering * finite) @ values - lost) / total
-            mean[at][block] = ((seen * kept) @ values) / (seen.sum(axis=1, keepdims=True) + empty)
-
-    list(each(head, batch_heads))
-    if count > 1:
-        yield "one row", "one key of one row dropped", None, one
-        yield "short", "one key dropped", None, one
-        yield "short", "an eighth of the keys dropped", None, eighth
-        yield "mean", "uniform weights", None, mean
-    for name, keys, values, seen, kept in _misread(q, k, v, mask, keep):
-        found, _ = attention(
-            q, keys, values, causal, scale, dtype, each, mask=seen, keep=kept, dropout=dropout, emulates=False
-        )
-        if not np.allclose(found, truth, rtol=1e-9, atol=1e-12):  # on some inputs it is no fault
-            yield "misread", name, None, found
-    for size in (0.001, 0.003, 0.01):
-        yield "softmax scale", f"a softmax scale {size:.1%} too large", size, truth + size * slope
-
-
-def _misread(
-    q: Array, k: Array, v: Array, mask: Array | None, keep: Array | None
-) -> Iterator[tuple[str, Array, Array, Array | None, Array | None]]:
-    """(fault, K, V, mask, draws of dropout) of kernels that take them for what they are not."""
-    heads, shared = q.shape[1], k.shape[1]
-    if 1 < shared < heads:
-        order = np.arange(heads) % shared
-        yield "heads of K and V in another order", k[:, order], v[:, order], mask, keep
-    if k.shape[2] > q.shape[2]:
-        rows = slice(q.shape[2])
-        yield "as many keys as queries", k[:, :, rows], v[:, :, rows], mask, keep
-    if mask is not None:
-        yield "without the mask", k, v, None, keep
-    if keep is not None:
-        yield "without dropout", k, v, mask, None
 
 
 class Cache:

@@ -8,14 +8,15 @@ import itertools
 import math
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Sequence, Union
 
-from . import dtypes, inputs, protocol, truth, wire
+from . import dtypes, faulty, inputs, protocol, truth, wire
 
 if TYPE_CHECKING:
     from .dtypes import Array
+    from .faulty import WrongAnswer
     from .inputs import Each, Shape
     from .problem import ProblemWorkload
     from .references import SdpaReference
-    from .truth import Cache, Exact, WrongAnswer
+    from .truth import Cache, Exact
 
     Workload = Union["AttentionWorkload", ProblemWorkload]
 
@@ -202,7 +203,7 @@ class AttentionWorkload:
     def wrong_answers(self, arrays: list[Array], each: Each) -> Iterator[WrongAnswer]:
         """See `power.specific`."""
         q, k, v, *given = arrays
-        return truth.wrong(q, k, v, self.causal, self.scale, self.dtype, each, *self._given(given), self.dropout)
+        return faulty.wrong(q, k, v, self.causal, self.scale, self.dtype, each, *self._given(given), self.dropout)
 
     def expected(self) -> str:
         return f"{self.shape} {self.dtype}"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.worker import rounding
+from harness.worker import attention_emulation, rounding
 from tests.unit.test_csrc import BF16, FP16, FP32, decode, encode, truth
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -184,9 +184,9 @@ def units(problem: Problem, inputs: Sequence[np.ndarray], output: np.ndarray) ->
     for head in range(len(q)):
         tensors = (tensor[head].astype(np.float32) for tensor in (q, k, v))
         if problem.dtype == FP32:
-            emulated = rounding.emulate_single(*tensors, problem.scale, hidden)
+            emulated = attention_emulation.emulate_single(*tensors, problem.scale, hidden)
         else:
-            emulated = rounding.emulate(*tensors, problem.scale, hidden, dtype=name)
+            emulated = attention_emulation.emulate(*tensors, problem.scale, hidden, dtype=name)
         ruler = rounding.Ruler(exact[head], name)
         error_scale = rounding.ErrorScale(*rounding.measure([emulated], ruler), ruler)
         worst = max(worst, *error_scale.units(ruler.norms(got[head])).values())

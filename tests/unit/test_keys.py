@@ -245,7 +245,8 @@ OF_MATRIX: list[tuple[set[Where], dict[str, Any]]] = [
     (NOT_PYTHON, {
         "workloads.0.name": "other", "workloads.0.shape.batch": 5, "workloads.0.shape.heads": 5,
         "workloads.0.shape.seq_len": 5, "workloads.0.shape.head_dim": 5, "workloads.0.causal": True,
-        "workloads.0.scale": 0.5,
+        "workloads.0.scale": 0.5, "workloads.0.shape.kv_heads": 1, "workloads.0.shape.kv_len": 5,
+        "workloads.0.mask": "padding", "workloads.0.dropout": 0.5,
     }),
     (FEWER_TRIALS, {"workloads.0.trials": 7, "workloads.0.extra_trials": 2}),
     (places(["launch"], devices=["cpu"]), {"workloads.0.dtypes.cpu": ["float32", "float16"]}),

@@ -1,0 +1,90 @@
+"""What faulty attentions give: wrong answers that a check of a kernel is to tell from the truth, see `power`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Iterator, Tuple
+
+import numpy as np
+
+from .truth import BLOCK_ELEMENTS, attention, logits_of, masked, of_head, of_rows
+
+if TYPE_CHECKING:
+    from .dtypes import Array
+    from .inputs import Each
+
+    WrongAnswer = Tuple[str, str, float | None, Array]  # kind, name, size, float64 values
+
+
+def wrong(
+    q: Array, k: Array, v: Array, causal: bool, scale: float, dtype: str, each: Each = map, mask: Array | None = None,
+    keep: Array | None = None, dropout: float = 0.0,
+) -> Iterator[WrongAnswer]:  # fmt: skip
+    """What faulty attentions give, see `power.specific`.
+
+    All from one pass. A wrong scale to first order: the derivative of softmax(scale Q K^T) V by the scale.
+    """
+    if causal:  # what no row sees cannot be missed
+        k, v = k[:, :, : q.shape[2]], v[:, :, : q.shape[2]]
+    truth = np.empty((*q.shape[:3], v.shape[3]))
+    one, eighth, slope, mean = (np.empty_like(truth) for _ in range(4))
+    count, batch_heads = k.shape[2], list(np.ndindex(*q.shape[:2]))
+    seen_keys = np.arange(count)
+    if mask is not None and mask.dtype == bool:
+        seen_keys = np.flatnonzero(mask[..., :count].any(axis=(0, 1, 2)))
+    middle = int(seen_keys[len(seen_keys) // 2])
+    tail = slice(middle, middle + max(1, count // 8))
+    step = max(1, BLOCK_ELEMENTS // count)
+
+    def head(at: tuple[int, int]) -> None:
+        queries, keys, values = (array.astype(np.float64) for array in of_head(q, k, v, at, dtype))
+        for start in range(0, len(queries), step):
+            block = slice(start, start + step)
+            last = np.arange(len(queries))[block] if causal else None
+            logits = logits_of(queries[block], keys, scale, *masked(last, of_rows(mask, at, block, dtype), count))
+            seen = np.isfinite(logits)
+            empty = ~seen.any(axis=1, keepdims=True)
+            weights = np.exp(logits - np.where(empty, 0.0, logits.max(axis=1, keepdims=True)))
+            kept: Any = 1.0 if keep is None else keep[at][block, :count] / (1 - dropout)
+            entering = weights * kept
+            total, product = weights.sum(axis=1, keepdims=True) + empty, entering @ values
+            truth[at][block] = right = product / total
+            for found, dropped in ((one, slice(middle, middle + 1)), (eighth, tail)):
+                left = total - weights[:, dropped].sum(axis=1, keepdims=True)
+                short = product - entering[:, dropped] @ values[dropped]
+                found[at][block] = np.where(left > 0, short / np.where(left > 0, left, 1), 0.0)
+            finite = np.where(seen, logits, 0.0)
+            lost = (weights * finite).sum(axis=1, keepdims=True) * right
+            slope[at][block] = ((entering * finite) @ values - lost) / total
+            mean[at][block] = ((seen * kept) @ values) / (seen.sum(axis=1, keepdims=True) + empty)
+
+    list(each(head, batch_heads))
+    if count > 1:
+        yield "one row", "one key of one row dropped", None, one
+        yield "short", "one key dropped", None, one
+        yield "short", "an eighth of the keys dropped", None, eighth
+        yield "mean", "uniform weights", None, mean
+    for name, keys, values, seen, kept in _misread(q, k, v, mask, keep):
+        found, _ = attention(
+            q, keys, values, causal, scale, dtype, each, mask=seen, keep=kept, dropout=dropout, emulates=False
+        )
+        if not np.allclose(found, truth, rtol=1e-9, atol=1e-12):  # on some inputs it is no fault
+            yield "misread", name, None, found
+    for size in (0.001, 0.003, 0.01):
+        yield "softmax scale", f"a softmax scale {size:.1%} too large", size, truth + size * slope
+
+
+def _misread(
+    q: Array, k: Array, v: Array, mask: Array | None, keep: Array | None
+) -> Iterator[tuple[str, Array, Array, Array | None, Array | None]]:
+    """(fault, K, V, mask, draws of dropout) of kernels that take them for what they are not."""
+    heads, shared = q.shape[1], k.shape[1]
+    if 1 < shared < heads:
+        order = np.arange(heads) % shared
+        yield "heads of K and V in another order", k[:, order], v[:, order], mask, keep
+    if k.shape[2] > q.shape[2]:
+        rows = slice(q.shape[2])
+        yield "as many keys as queries", k[:, :, rows], v[:, :, rows], mask, keep
+    if mask is not None:
+        yield "without the mask", k, v, None, keep
+    if keep is not None:
+        yield "without dropout", k, v, mask, None
