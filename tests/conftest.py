@@ -30,8 +30,9 @@ ALONE = (
 BESIDE_OTHERS = (
     "environments/test_building.py", "environments/test_conditions.py", "environments/test_explain.py",
     "environments/test_host.py", "environments/test_hostile.py", "environments/test_matrix.py",
-    "environments/test_rule.py", "environments/test_wheel.py", "environments/test_worker.py",
-    "environments/test_worker_problems.py", "faults/test_bisect.py", "faults/test_stale.py",
+    "environments/test_rule.py", "environments/test_trace.py", "environments/test_wheel.py",
+    "environments/test_worker.py", "environments/test_worker_attention.py", "environments/test_worker_problems.py",
+    "faults/test_bisect.py", "faults/test_stale.py",
 )  # fmt: skip
 
 
