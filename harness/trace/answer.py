@@ -35,12 +35,19 @@ def amount(value: float | None) -> str:
 
 
 def write(found: Outcome) -> None:
-    """Fill in `answer`, `effect` and `do`."""
+    """Fill in `answer`, `rest`, `effect` and `do`."""
     found.effect = _effect(found)
-    found.answer, found.do = {
+    found.answer, said, found.do = {
         o.NOTHING: _nothing, o.NOT_REPEATABLE: _not_repeatable, o.HARMLESS: _harmless,
         o.UNEXPLAINED: _unexplained, o.PROVEN: _caused, o.PARTLY: _caused,
     }[found.verdict](found)  # fmt: skip
+    lines = dict.fromkeys(f"{cause.line}: {cause.source}" for cause in found.causes if cause.needed and cause.source)
+    every = [*(("Line", line) for line in lines), *said, ("Do", found.do)]
+    found.rest = [[label, text] for label, text in every if text]
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 def _effect(found: Outcome) -> str:
@@ -52,75 +59,80 @@ def _effect(found: Outcome) -> str:
     return f"the end result differs: {', '.join(told)}" if told else "the end result is the same"
 
 
-def _nothing(found: Outcome) -> tuple[str, str]:
-    also = " Some operators have other names or were decomposed in another way; their values are equal." * bool(
-        found.changes
-    )
+Said = list[tuple[str, str]]  # label and sentence
+
+
+def _nothing(found: Outcome) -> tuple[str, Said, str]:
+    also = "Some operators have other names or were decomposed in another way; their values are equal."
     return (
-        f"Nothing moved: of {found.counts['matched']} matched operators none has other outputs for equal inputs, and "
-        f"the end result is the same bit for bit.{also}",
+        f"Of {found.counts['matched']} matched operators none has other outputs for equal inputs",
+        [("Result", "The end result is the same bit for bit."), ("Also", also if found.changes else "")],
         "Nothing. What the two versions print apart from numbers is not compared." if not found.printed else
         "Compare what they print; the numbers and tensors behind it are equal.",
     )  # fmt: skip
 
 
-def _not_repeatable(found: Outcome) -> tuple[str, str]:
+def _not_repeatable(found: Outcome) -> tuple[str, Said, str]:
     return (
-        f"No cause is named: the end result does not repeat. {'. '.join(found.not_repeatable)}.",
+        "No cause is named: the end result does not repeat",
+        [("Why", f"{text}.") for text in found.not_repeatable],
         "Make the script deterministic first (seeds, torch.use_deterministic_algorithms(True), no time of day), then "
         "trace it again.",
     )
 
 
-def _harmless(found: Outcome) -> tuple[str, str]:
+def _harmless(found: Outcome) -> tuple[str, Said, str]:
     first = found.causes[0]
     return (
-        f"The end result is the same bit for bit. {named(first)} gives other bits for equal inputs at {place(first)}, "
-        "and nothing of it is left at the end.",
+        "The end result is the same bit for bit",
+        [("Also", f"{named(first)} gives other bits for equal inputs at {place(first)}; nothing of it is left at the "
+                  "end.")],
         "Nothing, while the result stays the same.",
-    )
+    )  # fmt: skip
 
 
-def _unexplained(found: Outcome) -> tuple[str, str]:
+def _unexplained(found: Outcome) -> tuple[str, Said, str]:
     if found.ended.get("good") != found.ended.get("bad"):
         return (
-            f"{found.effect[0].upper()}{found.effect[1:]}. Up to there no operator has other outputs for equal inputs.",
+            _capital(found.effect),
+            [("Why", "Up to there no operator has other outputs for equal inputs.")],
             "Read the exception: what the script calls has changed, not what an operator computes.",
         )
     return (
-        f"Not explained: {found.effect}, and no operator was seen with equal inputs and other outputs. The difference "
-        "came in outside of PyTorch's operators, or through what could not be matched (see the table).",
+        "No operator was seen with equal inputs and other outputs",
+        [
+            ("Result", _capital(f"{found.effect}.")),
+            ("Why", "The difference came in outside of PyTorch's operators, or through what could not be matched (see "
+                    "the table)."),
+        ],
         "Look at what the script does between operators: numpy, files, environment variables, Python's own random "
         "numbers.",
-    )
+    )  # fmt: skip
 
 
-def _caused(found: Outcome) -> tuple[str, str]:
+def _caused(found: Outcome) -> tuple[str, Said, str]:
     first = found.causes[0]
     needed = [cause for cause in found.causes if cause.needed]
-    parts = [f"The versions part at {place(first)}: {named(first)}."]
     earliest = min(needed or [first], key=lambda cause: cause.bad_index or 0)
-    if earliest is not first:
-        parts = [
-            f"Most of the difference comes in at {place(first)}: {named(first)}. The versions part before it, at "
-            f"{place(earliest)}: {named(earliest)}."
-        ]
-    if first.detail:
-        parts.append(first.detail)
-    if first.judged.get("text"):
-        parts.append(first.judged["text"])
-    parts.append(f"{found.effect[0].upper()}{found.effect[1:]}.")
+    if earliest is first:
+        headline, also = f"The versions part at {place(first)}: {named(first)}", ""
+    else:
+        headline = f"Most of the difference comes in at {place(first)}: {named(first)}"
+        also = f"The versions part before it, at {place(earliest)}: {named(earliest)}."
+    said = [("Also", also), ("Right", f"{first.detail} {first.judged.get('text', '')}".strip())]
+    said += [("Result", _capital(f"{found.effect}.")), ("Proof", _proof(found, needed))]
+    return headline, said, _do(found, first)
+
+
+def _proof(found: Outcome, needed: list[Cause]) -> str:
     several = f"outputs of {len(needed)} kinds of operators ({', '.join(named(each) for each in needed)})"
     what = several if len(needed) > 1 else "its outputs"
     if found.verdict == o.PROVEN:
         back = f"With {what} of {found.good} put into {found.bad}, the end result is {found.good}'s bit for bit"
-        other = "; and the reverse holds" if found.reverse else "; the reverse did not give the other result"
-        parts.append(f"{back}{other}.")
-    elif found.comes_back is None:
-        parts.append("It could not be put back, so this is not proven.")
-    else:
-        parts.append(f"With {what} put back a difference is left ({amount(found.left)}): this is not all of it.")
-    return " ".join(parts), _do(found, first)
+        return f"{back}; {'and the reverse holds' if found.reverse else 'the reverse did not give the other result'}."
+    if found.comes_back is None:
+        return "It could not be put back, so this is not proven."
+    return f"With {what} put back a difference is left ({amount(found.left)}): this is not all of it."
 
 
 def _do(found: Outcome, first: Cause) -> str:

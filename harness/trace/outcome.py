@@ -43,7 +43,8 @@ class Outcome:
     command: list[str]
     verdict: str = NOTHING
     grade: str = ""
-    answer: str = ""
+    answer: str = ""  # the headline
+    rest: list[list[str]] = field(default_factory=list)  # [label, sentence]
     do: str = ""
     effect: str = ""  # on the end result
     numbers: float | None = None  # largest relative difference of a number that left PyTorch

@@ -92,7 +92,7 @@ class Experiment:
         self.sites = examine(given, taken, align(given, taken))
 
     def run(self, kinds: Sequence[str], **more: Any) -> Trace:
-        self.say(f"{self.taker.version} with {' and '.join(kinds)} of {self.giver.version} put in")
+        self.say(f"{self.taker.version} with {', '.join(kinds)} of {self.giver.version} put in")
         return self.taker.record(**requests(self.sites, kinds, str(self.giver.store)), **more)
 
     def prove(self) -> Proof:

@@ -30,10 +30,8 @@ BADGES = {
 def terminal(found: Mapping[str, Any]) -> str:
     """The answer first, as in the page."""
     grade = f" [{found['grade']}]" if found["grade"] else ""
-    lines = [f"{BADGES[found['verdict']][1]}{grade}: {found['answer']}", f"do: {found['do']}"]
-    for cause in found["causes"]:
-        if cause["source"]:
-            lines.append(f"line: {cause['line']}: {cause['source']}")
+    lines = [f"{BADGES[found['verdict']][1]}{grade}: {found['answer']}"]
+    lines += [f"  {label + ':':7} {text}" for label, text in found["rest"]]
     lines += [f"note: {note}" for note in found["notes"]]
     return "\n".join(map(printable, [*lines, cost_text(found)]))
 
@@ -103,6 +101,7 @@ def render(folder: Path) -> Path:
             names=names_text,
             cost=cost_text(found),
             command=shlex.join(found["command"]),
+            colour=BADGES[found["verdict"]][0],
         ),
         encoding="utf-8",
     )

@@ -41,27 +41,32 @@ def test_a_proven_cause_names_line_operator_effect_and_what_to_do() -> None:
     found = outcome(
         o.PROVEN, cause("norm", 4, judged=judged), numbers=0.02, tensors=math.inf, comes_back=True, reverse=True
     )
-    assert found.answer == (
-        "The versions part at mine.py:7 (Net.norm): norm. 2.5.0 is wrong, 2.1.0 is right. The end result differs: the "
-        "numbers by up to 0.02 relative, the tensors by up to more than a number can say. With its outputs of 2.1.0 "
-        "put into 2.5.0, the end result is 2.1.0's bit for bit; and the reverse holds."
-    )
-    assert found.do.startswith("Report it to PyTorch")
+    assert found.answer == "The versions part at mine.py:7 (Net.norm): norm"
+    assert found.rest[:-1] == [
+        ["Line", "mine.py:7: y = norm(x)"],
+        ["Right", "2.5.0 is wrong, 2.1.0 is right."],
+        ["Result", "The end result differs: the numbers by up to 0.02 relative, the tensors by up to more than a "
+                   "number can say."],
+        ["Proof", "With its outputs of 2.1.0 put into 2.5.0, the end result is 2.1.0's bit for bit; and the reverse "
+                  "holds."],
+    ]  # fmt: skip
+    assert found.rest[-1] == ["Do", found.do] and found.do.startswith("Report it to PyTorch")
 
 
 def test_of_several_the_one_with_the_largest_share_comes_first_and_the_earliest_is_told() -> None:
     found = outcome(o.PROVEN, cause("gelu", 9), cause("a -> b", 2, share=0.1), comes_back=True, reverse=True)
-    assert "Most of the difference comes in at mine.py:7 (Net.norm): gelu." in found.answer
-    assert "part before it, at mine.py:7 (Net.norm): b in place of a." in found.answer
+    assert found.answer == "Most of the difference comes in at mine.py:7 (Net.norm): gelu"
+    assert ["Also", "The versions part before it, at mine.py:7 (Net.norm): b in place of a."] in found.rest
+    assert [label for label, _ in found.rest].count("Line") == 1, "a line is shown once"
 
 
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        (outcome(o.NOTHING), "Nothing moved: of 3 matched operators"),
+        (outcome(o.NOTHING), "Of 3 matched operators none"),
         (outcome(o.NOT_REPEATABLE, not_repeatable=["In 2.5.0, bmm at a.py:3 does not repeat"]), "No cause is named"),
-        (outcome(o.HARMLESS, cause("norm", 1)), "The end result is the same bit for bit. norm gives other bits"),
-        (outcome(o.UNEXPLAINED, numbers=0.5), "Not explained"),
+        (outcome(o.HARMLESS, cause("norm", 1)), "norm gives other bits"),
+        (outcome(o.UNEXPLAINED, numbers=0.5), "came in outside of PyTorch"),
         (outcome(o.UNEXPLAINED, ended={"good": "", "bad": "ValueError: no"}), "2.5.0: ValueError: no"),
         (outcome(o.PARTLY, cause("norm", 1), comes_back=False, left=0.1), "this is not all of it"),
         (outcome(o.PARTLY, cause("norm -> nothing", 1)), "could not be put back, so this is not proven"),
@@ -73,7 +78,7 @@ def test_every_verdict_is_a_page_and_says_what_to_do(found: Outcome, said: str, 
     o.save(found, tmp_path)
     page = render(tmp_path).read_text()
     assert "<script" not in page and "http://" not in page and "https://" not in page
-    assert said in found.answer and found.do
+    assert said in " ".join([found.answer, *(text for _, text in found.rest)]) and found.do
     assert said in terminal(o.load(tmp_path))
 
 
