@@ -1,7 +1,8 @@
 """How far the memory of calls differs by chance: the figures of a run that lists one environment twice.
 
-    python -m harness matrix --matrix benchmarks/matrices/cpu-memory.yaml --quick --launches 5 --explain never
-    python -m benchmarks.memory RUN      (the matrix lies at the root of the repository for that, as kernels' paths do)
+    cp benchmarks/matrices/cpu-memory.yaml memory.yaml      # paths in it begin at the repository's root
+    python -m harness matrix --matrix memory.yaml --device cpu --quick --launches 5 --explain never
+    python -m benchmarks.memory RUN
 
 For each target: the peaks of all launches of both replicas, and the ratio of their medians.
 """
