@@ -69,4 +69,4 @@ def run(options: argparse.Namespace) -> int:
     if extracted is not None:
         print(f"alone: {extracted}")
     print(f"page: {out / 'index.html'}")
-    return UNDECIDED if found.verdict in (o.NOT_REPEATABLE, o.UNEXPLAINED, o.PARTLY) else DONE
+    return UNDECIDED if found.verdict in (o.DOES_NOT_REPEAT, o.NOT_EXPLAINED, o.NOT_PROVEN) else DONE

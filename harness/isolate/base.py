@@ -33,12 +33,8 @@ ASK_TIMEOUT_S = 900
 WORKER = Path(__file__).parent.parent / "worker"
 
 
-def worker_digest() -> str:
+def worker_digest(package: Path = WORKER) -> str:
     """Digest of the code that runs inside environments."""
-    return _digest(WORKER)
-
-
-def _digest(package: Path) -> str:
     state = hashlib.sha256()
     for path in sorted(package.glob("*.py")):
         state.update(f"{path.name}\0{protocol.sha256_file(str(path))}\n".encode())
@@ -48,7 +44,7 @@ def _digest(package: Path) -> str:
 def stage(cache: Path, package: Path = WORKER) -> Path:
     """A copy of `harness/worker`, or of another `package`, and nothing else of ours, for PYTHONPATH; edits here do not
     reach a running run."""
-    folder = cache / package.name / _digest(package)[:16]
+    folder = cache / package.name / worker_digest(package)[:16]
     with cache_lock(cache, package.name):
         if not folder.exists():
             part = folder.with_name(f".{folder.name}.part")

@@ -11,7 +11,6 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from harness.trace.model import Operator, Trace
 
@@ -31,12 +30,6 @@ class Region:
 class Alignment:
     pairs: tuple[Pair, ...]
     regions: tuple[Region, ...]
-
-    @cached_property
-    def reversed(self) -> Alignment:
-        """The same, with the two traces exchanged."""
-        pairs = tuple((bad, good) for good, bad in self.pairs)
-        return Alignment(pairs, tuple(Region(region.bad, region.good) for region in self.regions))
 
 
 def strict_key(operator: Operator) -> Hashable:

@@ -9,6 +9,8 @@ from harness.trace.judge import WITHIN
 from harness.trace.localise import ARGUMENTS, DRAWS, LAYOUT
 from harness.trace.outcome import Cause, Outcome
 
+Said = list[tuple[str, str]]  # label and sentence
+
 
 def place(cause: Cause) -> str:
     where = f"{cause.line}" + (f" ({cause.module})" if cause.module else "")
@@ -30,19 +32,18 @@ def named(cause: Cause) -> str:
 
 def amount(value: float | None) -> str:
     if value is None or not math.isfinite(value):
-        return "more than a number can say"
-    return f"{value:.2g} relative"
+        return "an amount that cannot be measured"
+    return f"up to {value:.2g} relative"
 
 
 def write(found: Outcome) -> None:
-    """Fill in `answer`, `rest`, `effect` and `do`."""
-    found.effect = _effect(found)
-    found.answer, said, found.do = {
-        o.NOTHING: _nothing, o.NOT_REPEATABLE: _not_repeatable, o.HARMLESS: _harmless,
-        o.UNEXPLAINED: _unexplained, o.PROVEN: _caused, o.PARTLY: _caused,
+    """Fill in `answer` and `rest`."""
+    found.answer, said, do = {
+        o.NOTHING_MOVED: _nothing, o.DOES_NOT_REPEAT: _not_repeatable, o.NO_EFFECT: _harmless,
+        o.NOT_EXPLAINED: _unexplained, o.PROVEN: _caused, o.NOT_PROVEN: _caused,
     }[found.verdict](found)  # fmt: skip
     lines = dict.fromkeys(f"{cause.line}: {cause.source}" for cause in found.causes if cause.needed and cause.source)
-    every = [*(("Line", line) for line in lines), *said, ("Do", found.do)]
+    every = [*(("Line", line) for line in lines), *said, ("Do", do)]
     found.rest = [[label, text] for label, text in every if text]
 
 
@@ -55,11 +56,8 @@ def _effect(found: Outcome) -> str:
         one, other = (found.ended[side] or "ends well" for side in ("good", "bad"))
         return f"the script ends in other ways: {found.good}: {one}; {found.bad}: {other}"
     parts = (("numbers", found.numbers), ("tensors", found.tensors))
-    told = [f"the {what} by up to {amount(far)}" for what, far in parts if far]
+    told = [f"the {what} by {amount(far)}" for what, far in parts if far]
     return f"the end result differs: {', '.join(told)}" if told else "the end result is the same"
-
-
-Said = list[tuple[str, str]]  # label and sentence
 
 
 def _nothing(found: Outcome) -> tuple[str, Said, str]:
@@ -94,14 +92,14 @@ def _harmless(found: Outcome) -> tuple[str, Said, str]:
 def _unexplained(found: Outcome) -> tuple[str, Said, str]:
     if found.ended.get("good") != found.ended.get("bad"):
         return (
-            _capital(found.effect),
+            _capital(_effect(found)),
             [("Why", "Up to there no operator has other outputs for equal inputs.")],
             "Read the exception: what the script calls has changed, not what an operator computes.",
         )
     return (
         "No operator was seen with equal inputs and other outputs",
         [
-            ("Result", _capital(f"{found.effect}.")),
+            ("Result", _capital(f"{_effect(found)}.")),
             ("Why", "The difference came in outside of PyTorch's operators, or through what could not be matched (see "
                     "the table)."),
         ],
@@ -119,8 +117,8 @@ def _caused(found: Outcome) -> tuple[str, Said, str]:
     else:
         headline = f"Most of the difference comes in at {place(first)}: {named(first)}"
         also = f"The versions part before it, at {place(earliest)}: {named(earliest)}."
-    said = [("Also", also), ("Right", f"{first.detail} {first.judged.get('text', '')}".strip())]
-    said += [("Result", _capital(f"{found.effect}.")), ("Proof", _proof(found, needed))]
+    said = [("Also", also), ("Right", first.judged.text)]
+    said += [("Result", _capital(f"{_effect(found)}.")), ("Proof", _proof(found, needed))]
     return headline, said, _do(found, first)
 
 
@@ -141,18 +139,17 @@ def _do(found: Outcome, first: Cause) -> str:
         return "Pass the argument explicitly, with the value that you mean."
     if first.why == DRAWS:
         return "Do not compare by seeds: draw the random numbers once, store them, and read them in both versions."
-    if judged.get("exact_difference") is not None and judged.get("good_units") is None:
+    if judged.exact_difference is not None and judged.good_units is None:
         return "Decide which of the two you mean, and call that one by name."
     if first.why == LAYOUT:
         return "Its inputs have other strides in the two versions: call contiguous() before it, and trace again."
-    units = [float(judged[name]) for name in ("good_units", "bad_units") if judged.get(name) is not None]
-    if len(units) < 2:
+    if judged.good_units is None or judged.bad_units is None:
         return "Run the extracted script (--extract) in both versions, and look at the operator alone."
-    if max(units) <= WITHIN:
+    if max(judged.good_units, judged.bad_units) <= WITHIN:
         return "Accept it: both are right. Compare with a tolerance, or with a float64 run, not with stored bits."
-    if units[1] <= WITHIN:
+    if judged.bad_units <= WITHIN:
         return f"Keep {found.bad}: the earlier result was the less exact one."
-    if units[0] <= WITHIN:
+    if judged.good_units <= WITHIN:
         until = f"until then compute this in float64, or stay on {found.good}"
         return f"Report it to PyTorch with the extracted script (--extract); {until}."
     return "Both are inexact here: compute this part in a wider type if the result matters."

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.trace.answer import named, place
 from harness.trace.outcome import Outcome
-from harness.trace.runs import Side
+from harness.trace.runs import Side, stored_programs
 
 TEMPLATE = Path(__file__).parent / "alone.py.txt"
 FOLDER = "alone"
@@ -16,8 +16,8 @@ FOLDER = "alone"
 def extract(found: Outcome, good: Side, bad: Side, out: Path) -> Path | None:
     """The script; None where no origin was stored on both sides."""
     for cause in found.causes:
-        stored = {name: side.store / f"{name}-{cause.program}.pt" for name, side in (("good", good), ("bad", bad))}
-        if cause.program is None or not all(path.exists() for path in stored.values()):
+        stored = stored_programs(good, bad, cause.program) if cause.program is not None else {}
+        if not stored:
             continue
         folder = out / FOLDER
         folder.mkdir(exist_ok=True)

@@ -8,7 +8,7 @@ faultless arithmetic inside of the operator too, exists for attention and proble
 
 from __future__ import annotations
 
-import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from harness.trace.outcome import Judged
 from harness.trace.prove import Proof
-from harness.trace.runs import Side
-from harness.worker import dtypes
+from harness.trace.runs import Side, stored_programs
+from harness.worker import dtypes, protocol
 from harness.worker.rounding import MOST, Ruler, measure
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
@@ -29,95 +30,74 @@ COUNTED = ("largest", "row")  # norms: single elements, and rows
 
 
 @dataclass(frozen=True)
-class Judged:
-    """Of one kind: errors in rounding units; None where there is no float64 form, or they have no single truth."""
+class Replayed:
+    """A program, run again on one side."""
 
-    good_units: float | None = None
-    bad_units: float | None = None
-    difference: float = 0.0  # of the two outputs, relative, in the norm
-    repeats: bool = True  # each version gave the same bits three times
-    differs: bool = True  # alone, the two give other bits
-    exact_difference: float | None = None  # of the two float64 forms
-    nearer: str = ""  # good, bad; empty where it cannot be told
-    text: str = ""
+    result: Mapping[str, Any]
+    folder: Path
+    name: str
+
+    def values(self, kind: str = "") -> list[Array]:
+        """The outputs, or their float64 forms."""
+        names = ["-".join(filter(None, [self.name, kind, str(place)])) for place in range(len(self.result["outputs"]))]
+        return [
+            np.fromfile(self.folder / f"{name}.f64", dtype="<f8").reshape(shape)
+            for name, (_, shape) in zip(names, self.result["outputs"], strict=True)
+        ]
 
 
 def judge_all(good: Side, bad: Side, proof: Proof) -> dict[str, Judged]:
     """By kind, of those whose programs were stored on both sides."""
-    kinds = dict(enumerate(proof.sites))
-    programs = {
-        side.version: {path.stem: path for place in kinds if (path := side.store / f"{label}-{place}.pt").exists()}
-        for label, side in (("good", good), ("bad", bad))
-    }
-    if not all(programs.values()):
+    every = {kind: stored_programs(good, bad, place) for place, kind in enumerate(proof.sites)}
+    programs = {kind: stored for kind, stored in every.items() if stored}
+    if not programs:
         return {}
-    folders = {side.version: side.replay(programs[side.version]) for side in (good, bad)}
-    results = {version: json.loads((folder / "result.json").read_text()) for version, folder in folders.items()}
-    found = {}
-    for place, kind in kinds.items():
-        sides = [
-            Replayed(results[side.version].get(f"{label}-{place}"), folders[side.version], f"{label}-{place}")
-            for label, side in (("good", good), ("bad", bad))
-        ]
-        if all(side.result is not None for side in sides):
-            found[kind] = _judge(sides[0], sides[1], good.version, bad.version)
-    return found
+    one, other = (
+        _replay(side, [stored[label] for stored in programs.values()]) for label, side in (("good", good), ("bad", bad))
+    )
+    return {kind: _judge(a, b, good.version, bad.version) for kind, a, b in zip(programs, one, other, strict=True)}
 
 
-@dataclass(frozen=True)
-class Replayed:
-    result: Mapping[str, Any] | None
-    folder: Path
-    name: str
-
-    def of(self, key: str) -> Any:
-        assert self.result is not None
-        return self.result[key]
-
-    def values(self, kind: str = "") -> list[Array]:
-        """The outputs, or their float64 forms."""
-        names = ["-".join(filter(None, [self.name, kind, str(place)])) for place in range(len(self.of("outputs")))]
-        return [
-            np.fromfile(self.folder / f"{name}.f64", dtype="<f8").reshape(shape)
-            for name, (_, shape) in zip(names, self.of("outputs"), strict=True)
-        ]
+def _replay(side: Side, programs: list[Path]) -> list[Replayed]:
+    folder = side.replay(programs)
+    results = protocol.read_json(str(folder / "result.json"))
+    return [Replayed(results[path.stem], folder, path.stem) for path in programs]
 
 
 def _judge(good: Replayed, bad: Replayed, one: str, other: str) -> Judged:
     for side, version in ((good, one), (bad, other)):
-        if side.of("error"):
-            return Judged(text=f"In {version} it cannot run alone: {side.of('error')}")
-    repeats = all(each == side.of("repeats")[0] for side in (good, bad) for each in side.of("repeats"))
-    if good.of("outputs") != bad.of("outputs"):
-        return Judged(repeats=repeats, text="The two versions give outputs of other types or shapes.")
-    differs = good.of("repeats")[0] != bad.of("repeats")[0]
-    difference = _relative(good.values(), bad.values())
-    facts = {"repeats": repeats, "differs": differs, "difference": difference}
-    floating = [dtype for dtype, _ in good.of("outputs") if "float" in dtype]
-    exact = [None if side.of("exact_error") or not floating else side.values("exact") for side in (good, bad)]
+        if side.result["error"]:
+            return Judged(f"In {version} it cannot run alone: {side.result['error']}")
+    if good.result["outputs"] != bad.result["outputs"]:
+        return Judged("The two versions give outputs of other types or shapes.")
+    floating = [dtype for dtype, _ in good.result["outputs"] if "float" in dtype]
+    exact = [None if side.result["exact_error"] or not floating else side.values("exact") for side in (good, bad)]
     if exact[0] is None or exact[1] is None:
-        why = good.of("exact_error") or bad.of("exact_error") or "its outputs are not floating"
-        return Judged(**facts, text=f"There is no float64 form to judge by: {why}.")
+        why = good.result["exact_error"] or bad.result["exact_error"] or "its outputs are not floating"
+        return Judged(f"There is no float64 form to judge by: {why}.")
     apart = _relative(exact[0], exact[1])
     if SAME_EXACT < apart <= WITHIN * max(dtypes.UNIT_ROUNDOFF.get(dtype, 0.0) for dtype in floating):
         text = f"There is no one float64 truth: in each version it takes in other roundings ({apart:.2g} apart)."
-        return Judged(**facts, text=text)
-    if not apart <= SAME_EXACT:
+        return Judged(text)
+    if apart > SAME_EXACT:
         text = (
             f"The two versions compute different things: in float64 too they are {apart:.2g} apart. This is no "
-            "rounding; which of the two is meant, the documentation says"
+            "rounding; which of the two is meant, the documentation says."
         )
-        return Judged(**facts, exact_difference=apart, text=f"{text}.")
+        return Judged(text, apart)
     units = [
         max(_units(got, truth, dtype) for got, truth, (dtype, _) in
-            zip(side.values(), exact[0], side.of("outputs"), strict=True) if "float" in dtype)
+            zip(side.values(), exact[0], side.result["outputs"], strict=True) if "float" in dtype)
         for side in (good, bad)
     ]  # fmt: skip
-    nearer = "" if units[0] == units[1] else "good" if units[0] < units[1] else "bad"
-    return Judged(
-        **facts, exact_difference=apart, good_units=units[0], bad_units=units[1], nearer=nearer,
-        text=_sentence(units, one, other) + ("" if differs else " Alone, the two give the same bits."),
-    )  # fmt: skip
+    return Judged(_sentence(units, one, other) + _alone(good.result["repeats"], bad.result["repeats"]), apart, *units)
+
+
+def _alone(one: list[Any], other: list[Any]) -> str:
+    """What the times that it ran alone show, where that is not what the script saw."""
+    if any(each != times[0] for times in (one, other) for each in times):
+        return " Alone, it does not give the same bits every time."
+    return "" if one[0] != other[0] else " Alone, the two give the same bits."
 
 
 def _sentence(units: list[float], one: str, other: str) -> str:
@@ -142,10 +122,12 @@ def _units(got: Array, truth: Array, dtype: str) -> float:
 
 
 def _relative(one: list[Array], other: list[Array]) -> float:
-    """The largest relative difference of an output, in the norm."""
+    """The largest relative difference of an output, in the norm; infinite where only one of two values is finite."""
     found = []
     for a, b in zip(one, other, strict=True):
+        same = (a == b) | (np.isnan(a) & np.isnan(b))  # infinities too: their difference is NaN
         with np.errstate(all="ignore"):
-            scale = float(np.linalg.norm(a)) or 1.0
-            found.append(float(np.linalg.norm(a - b)) / scale)
+            scale = float(np.linalg.norm(a[np.isfinite(a)])) or 1.0
+            apart = float(np.linalg.norm(np.where(same, 0.0, a - b))) / scale
+        found.append(math.inf if math.isnan(apart) else apart)
     return max(found, default=0.0)

@@ -52,7 +52,7 @@ class _Open:
 
 
 def short(names: Iterable[str]) -> str:
-    return ", ".join(name.removeprefix("aten::") for name in names) or "nothing"
+    return ", ".join(names) or "nothing"
 
 
 def examine(good: Trace, bad: Trace, alignment: Alignment) -> list[Site]:
@@ -97,7 +97,7 @@ class _Examination:
         return Site(
             good=(g,),
             bad=(b,),
-            kind=short([one.name]),
+            kind=one.name,
             outputs=tuple(((g, slot), (b, slot)) for slot in slots),
             guards=tuple(Guard(b, place, value.digest) for place, value in enumerate(one.inputs) if value.digest),
             inputs_equal=equal,
@@ -186,7 +186,7 @@ class _Examination:
                 if guards is not None:
                     guards.append(Guard(*place, matched[slot].digest))
                 return matched[slot].digest == value.digest
-            if index in regions and index not in to_other:
+            if index in regions:
                 return id(regions[index]) not in unclean
         return value.digest in self.digests[id(other)]
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from harness.worker import protocol
+
 Place = tuple[int, int]  # an operator's index, and which of its outputs
 BUCKETS = 64
 
@@ -41,8 +43,6 @@ class Operator:
     outputs: tuple[Value, ...] = ()
     generator: str = ""  # digest of the state that it drew from
     value: str = ""  # that left PyTorch
-    called: str = ""  # the line that was running, where `line` is that of the forward call
-    time_us: float = 0.0
     put: tuple[int, ...] = ()  # outputs that were replaced
 
     @property
@@ -83,23 +83,21 @@ def parse_operator(line: str) -> Operator:
     each: Mapping[str, Any] = json.loads(line)
     return Operator(
         index=each["i"],
-        name=each["n"],
+        name=each["n"].removeprefix("aten::"),
         phase=each["p"],
         module=each["m"],
         line=each["l"],
-        called=each["c"],
         scalars=tuple(each["s"]),
         inputs=tuple(Value(d, t, tuple(s), tuple(source) if source else None) for d, t, s, source in each["in"]),
         outputs=tuple(Value(d, t, tuple(s), None, row) for d, t, s, row in each["out"]),
         generator=each.get("g", ""),
         value=each.get("v", ""),
-        time_us=each["t"],
         put=tuple(each.get("put", ())),
     )
 
 
 def load_end(folder: Path) -> End:
-    found = json.loads((folder / "end.json").read_text(encoding="utf-8"))
+    found = protocol.read_json(str(folder / "end.json"))
     names = ("torch", "code", "exception", "unsupported", "duration_s")
     printed = (folder / "stdout.txt").read_text(encoding="utf-8", errors="replace")
     return End(**{name: found[name] for name in names}, printed=printed, notes=tuple(found["notes"]))
@@ -108,7 +106,7 @@ def load_end(folder: Path) -> End:
 def load_trace(folder: Path) -> Trace:
     """The trace of a folder. OSError, ValueError or KeyError where it is not whole."""
     lines = (folder / "trace.jsonl").read_text(encoding="utf-8").splitlines()
-    alive = json.loads((folder / "end.json").read_text(encoding="utf-8"))["alive"]
+    alive = protocol.read_json(str(folder / "end.json"))["alive"]
     return Trace(
         operators=tuple(map(parse_operator, lines)),
         end=load_end(folder),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -11,9 +10,20 @@ from typing import Any
 from harness.worker import protocol
 
 SUMMARY = "summary.json"
-NOTHING, NOT_REPEATABLE, HARMLESS = "nothing_moved", "not_repeatable", "no_effect"
-PROVEN, PARTLY, UNEXPLAINED = "proven", "partly", "unexplained"
+NOTHING_MOVED, NO_EFFECT, DOES_NOT_REPEAT = "nothing_moved", "no_effect", "does_not_repeat"
+PROVEN, NOT_PROVEN, NOT_EXPLAINED = "proven", "not_proven", "not_explained"
 DECISIVE, SUGGESTIVE = "decisive", "suggestive"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What an operator does alone. Errors are in rounding units; None where there is no float64 form, or no single
+    truth."""
+
+    text: str = ""
+    exact_difference: float | None = None  # of the two float64 forms, relative, in the norm
+    good_units: float | None = None
+    bad_units: float | None = None
 
 
 @dataclass
@@ -28,10 +38,8 @@ class Cause:
     why: str
     instances: int  # whose outputs were replaced
     share: float | None  # of the end result's difference, that goes when it is put back after those before it
-    good_index: int | None
     bad_index: int | None
-    detail: str = ""
-    judged: dict[str, Any] = field(default_factory=dict)
+    judged: Judged
     needed: bool = True
     program: int | None = None  # of the stored programs
 
@@ -41,12 +49,10 @@ class Outcome:
     good: str
     bad: str
     command: list[str]
-    verdict: str = NOTHING
+    verdict: str = NOTHING_MOVED
     grade: str = ""
     answer: str = ""  # the headline
     rest: list[list[str]] = field(default_factory=list)  # [label, sentence]
-    do: str = ""
-    effect: str = ""  # on the end result
     numbers: float | None = None  # largest relative difference of a number that left PyTorch
     tensors: float | None = None  # and of a tensor that was left
     causes: list[Cause] = field(default_factory=list)
@@ -59,7 +65,6 @@ class Outcome:
     ended: dict[str, str] = field(default_factory=dict)
     changes: list[dict[str, Any]] = field(default_factory=list)
     growth: list[list[float]] = field(default_factory=list)  # place in the bad trace, relative difference
-    marks: list[int] = field(default_factory=list)  # places of origins
     first: list[dict[str, Any]] = field(default_factory=list)  # what differs, in the program's order
     counts: dict[str, int] = field(default_factory=dict)
     cost: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -82,5 +87,5 @@ def json_safe(value: Any) -> Any:
 
 
 def load(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+    found: dict[str, Any] = protocol.read_json(str(folder / SUMMARY))
     return found

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.trace.align import Alignment, align
+from harness.trace.align import align
 from harness.trace.ends import Result, distance, result_of
 from harness.trace.localise import Site, examine
 from harness.trace.model import Place, Trace
@@ -36,7 +36,6 @@ class Proof:
     not_put: list[str] = field(default_factory=list)  # origins that cannot be put back
     comes_back: bool = False  # bit for bit
     left: float = math.inf  # the distance that is left
-    reverse: bool | None = None  # whether the good version then ends as the bad one did; None: not tried
     after: Trace | None = None  # the bad version's, with all of them put back
 
 
@@ -85,27 +84,27 @@ def programs(sites: Mapping[str, Site], side: str) -> list[dict[str, Any]]:
 class Experiment:
     """Puts outputs of `giver` into runs of `taker`."""
 
-    def __init__(self, giver: Side, taker: Side, given: Trace, taken: Trace, unstable: set[int], say: Say) -> None:
-        self.giver, self.taker, self.given, self.taken = giver, taker, given, taken
-        self.unstable, self.say = unstable, say
+    def __init__(self, giver: Side, taker: Side, given: Trace, taken: Trace, say: Say) -> None:
+        self.giver, self.taker, self.given, self.taken, self.say = giver, taker, given, taken, say
         self.wanted, self.had = result_of(given), result_of(taken)
-        self.sites = examine(given, taken, align(given, taken))
+        self.alignment = align(given, taken)
+        self.sites = examine(given, taken, self.alignment)
 
     def run(self, kinds: Sequence[str], **more: Any) -> Trace:
         self.say(f"{self.taker.version} with {', '.join(kinds)} of {self.giver.version} put in")
         return self.taker.record(**requests(self.sites, kinds, str(self.giver.store)), **more)
 
-    def prove(self) -> Proof:
+    def prove(self, unstable: set[int]) -> Proof:
         """Kinds join until nothing more is found, or the end result is the other version's; then those that are not
-        needed leave."""
+        needed leave. `unstable`: operators of the taker that do not repeat."""
         proof, trace, sites = Proof(), self.taken, self.sites
         for _ in range(MOST_ROUNDS):
-            fresh = self._fresh(sites, trace, proof)
+            fresh = _fresh(origins(sites, unstable), trace, proof)
             if not fresh:
                 break
             self.sites = sites
             every = [*proof.kinds, *fresh]
-            self.giver.record(store=stored(sites, fresh), programs=programs(proof.sites, "good"))
+            self.giver.record(store=stored(sites, every), programs=programs(proof.sites, "good"))
             trace = self.run(every, programs=programs(proof.sites, "bad"))
             proof.kinds, proof.after = every, trace
             sites = examine(self.given, trace, align(self.given, trace))
@@ -114,18 +113,6 @@ class Experiment:
         if proof.after is not None:
             self._conclude(proof)
         return proof
-
-    def _fresh(self, sites: Sequence[Site], trace: Trace, proof: Proof) -> list[str]:
-        fresh = list[str]()
-        for site in origins(sites, self.unstable):
-            if site.kind in proof.sites:
-                continue
-            proof.sites[site.kind], proof.seen_in[site.kind] = site, trace
-            if any(other[0] in site.bad for _, other in site.outputs):
-                fresh.append(site.kind)
-            else:
-                proof.not_put.append(site.kind)
-        return fresh
 
     def _conclude(self, proof: Proof) -> None:
         assert proof.after is not None
@@ -164,6 +151,20 @@ class Experiment:
         return result_of(self.run(kinds)).equals(self.wanted)
 
 
+def _fresh(found: Iterable[Site], trace: Trace, proof: Proof) -> list[str]:
+    """Kinds of these origins that are new and can be put back; all new ones are added to the proof."""
+    fresh = list[str]()
+    for site in found:
+        if site.kind in proof.sites:
+            continue
+        proof.sites[site.kind], proof.seen_in[site.kind] = site, trace
+        if any(other[0] in site.bad for _, other in site.outputs):
+            fresh.append(site.kind)
+        else:
+            proof.not_put.append(site.kind)
+    return fresh
+
+
 def share(wanted: Result, had: Result, before: Result, after: Result) -> float | None:
     """How much of the distance goes from one result to the next one; None where it cannot be measured. It is negative
     where the distance grows."""
@@ -178,9 +179,9 @@ def reversed_kinds(kinds: Iterable[str]) -> list[str]:
     return [" -> ".join(reversed(kind.split(" -> "))) for kind in kinds]
 
 
-def unstable_operators(one: Trace, other: Trace, alignment: Alignment | None = None) -> set[int]:
+def unstable_operators(one: Trace, other: Trace) -> set[int]:
     """Operators of a version's trace whose outputs another run of the same version does not repeat."""
-    pairs = (alignment or align(one, other)).pairs
+    pairs = align(one, other).pairs
     matched = {a for a, _ in pairs}
     moved = {
         a for a, b in pairs
@@ -195,5 +196,3 @@ def first_unrepeated(one: Trace, other: Trace) -> Site | None:
     a seed differs, the first that has other outputs."""
     sites = [site for site in examine(one, other, align(one, other)) if site.differs]
     return next((site for site in sites if site.is_origin), next(iter(sites), None))
-
-

@@ -6,7 +6,6 @@ Every run has a folder of its own below `out`: what it printed, how it ended, it
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import shutil
@@ -17,7 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.config.environments import Environment
+from pydantic import TypeAdapter, ValidationError
+
+from harness.config.environments import Environment, Package, package_versions
 from harness.config.indexes import choose_indexes
 from harness.config.matrix import ENVIRONMENTS, Matrix, load_matrix
 from harness.config.pins import ensure_pins
@@ -29,9 +30,9 @@ from harness.isolate.venv import VenvExecutor
 from harness.tools import cache_folder, physical_cores
 from harness.trace.model import End, Trace, load_end, load_trace
 from harness.worker import protocol
-from harness.worker.wheels import normalise
 
 OLDEST = (2, 1)  # the recorder needs what PyTorch 2.1 has
+PIN = TypeAdapter(Package)
 TRACER = Path(__file__).parent.parent / "tracer"
 
 
@@ -99,9 +100,9 @@ class Side:
         (folder / "trace.jsonl").unlink()
         return trace
 
-    def replay(self, programs: Mapping[str, Path]) -> Path:
-        """Run stored programs again; the folder with `result.json` and the values."""
-        request = {"task": "replay", "programs": {name: str(path) for name, path in programs.items()}}
+    def replay(self, programs: Sequence[Path]) -> Path:
+        """Run stored programs again; the folder with `result.json`, by their files' stems, and the values."""
+        request = {"task": "replay", "programs": {path.stem: str(path) for path in programs}}
         return self._start(request, "result.json")
 
     def _run(self, more: Mapping[str, Any]) -> Path:
@@ -117,7 +118,7 @@ class Side:
         self.count += 1
         folder.mkdir(parents=True)
         written = folder / "request.json"
-        written.write_text(json.dumps({**request, "out": str(folder)}), encoding="utf-8")
+        protocol.write_json(str(written), {**request, "out": str(folder)})
         code = self._ask(written)
         if not (folder / makes).is_file():
             raise InfrastructureError(
@@ -175,6 +176,12 @@ class Side:
         }
 
 
+def stored_programs(good: Side, bad: Side, place: int) -> dict[str, Path]:
+    """The first origin of a kind, as each side stored it, by side; empty where one of them did not."""
+    found = {label: side.store / f"{label}-{place}.pt" for label, side in (("good", good), ("bad", bad))}
+    return found if all(path.exists() for path in found.values()) else {}
+
+
 # -- environments -----------------------------------------------------------------------------------------------
 
 
@@ -193,10 +200,11 @@ def parse_requirements(text: str, path: str) -> list[str]:
         line = line.partition("#")[0].strip()
         if not line:
             continue
-        name, equals, version = line.partition("==")
-        if not equals or not version or not name.replace("-", "").replace("_", "").replace(".", "").isalnum():
-            raise InputError(f"{path}:{number}: {line!r} is no exact version", "write it as NAME==VERSION")
-        if normalise(name) != "torch":
+        try:
+            PIN.validate_python(line)
+        except ValidationError:
+            raise InputError(f"{path}:{number}: {line!r} is no exact version", "write it as NAME==VERSION") from None
+        if "torch" not in package_versions([line]):
             found.append(line)
     return found
 
@@ -213,8 +221,8 @@ def make_matrix(path: Path, versions: Sequence[str], requirements: Sequence[str]
     environments: list[Environment] = [environment_of(matrix, version, versions[0]) for version in versions]
     if environments[0] == environments[1]:
         environments[1] = environments[1].model_copy(update={"replica": 1})
-    given = {normalise(each.partition("==")[0]) for each in requirements}
-    kept = [each for each in matrix.packages if normalise(each.partition("==")[0]) not in given]
+    given = package_versions(requirements)
+    kept = [each for each in matrix.packages if given.keys().isdisjoint(package_versions([each]))]
     made = {"environments": environments, "packages": [*kept, *requirements], "kernels": [], "operators": []}
     return matrix.model_copy(update={**made, "baseline": environments[0].id()})
 

@@ -6,18 +6,18 @@ import linecache
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
 from harness.trace import answer
 from harness.trace import outcome as o
-from harness.trace.align import Alignment, align, changes
-from harness.trace.ends import Result, distances, growth, printed_difference, result_of, unstable_lines
+from harness.trace.align import Alignment, changes
+from harness.trace.ends import distances, growth, printed_difference, result_of, unstable_lines
 from harness.trace.judge import judge_all
-from harness.trace.localise import ARGUMENTS, DRAWS, LAYOUT, Site, examine
+from harness.trace.localise import ARGUMENTS, DRAWS, LAYOUT, Site
 from harness.trace.model import Operator, Trace
-from harness.trace.outcome import Cause, Outcome
+from harness.trace.outcome import Cause, Judged, Outcome
 from harness.trace.prove import (
     Experiment,
     Proof,
@@ -48,24 +48,22 @@ def trace(good: Side, bad: Side, command: Sequence[str], notes: Sequence[str], s
         found.versions[side.version] = one.end.torch
         found.notes += [note for note in one.end.notes if note not in found.notes]
     (g, g_again), (b, b_again) = recorded[good.version], recorded[bad.version]
-    alignment = align(g, b)
-    sites = examine(g, b, alignment)
-    ends = (result_of(g), result_of(b))
-    unstable = unstable_operators(b, b_again) | _as_bad(unstable_operators(g, g_again), alignment)
-    _facts(found, g, b, alignment, sites, ends)
+    experiment = Experiment(good, bad, g, b, say)
+    ends = (experiment.wanted, experiment.had)
+    _facts(found, experiment)
     skip = unstable_lines(ends[0], result_of(g_again)) | unstable_lines(ends[1], result_of(b_again))
     found.printed = [list(lines) for lines in printed_difference(*ends, skip)][:SHOWN]
     _repeats(found, (good, g, g_again), (bad, b, b_again))
-    first = origins(sites, unstable)
+    unstable = unstable_operators(b, b_again) | _as_bad(unstable_operators(g, g_again), experiment.alignment)
+    first = origins(experiment.sites, unstable)
     if not (ends[0].equals(result_of(g_again)) and ends[1].equals(result_of(b_again))):
-        found.verdict = o.NOT_REPEATABLE
+        found.verdict = o.DOES_NOT_REPEAT
     elif ends[0].equals(ends[1]):
-        found.verdict = o.HARMLESS if first else o.NOTHING
+        found.verdict = o.NO_EFFECT if first else o.NOTHING_MOVED
         kinds = {site.kind: site for site in reversed(first)}
         found.causes = [_cause(kind, site, g, b, Proof()) for kind, site in reversed(kinds.items())]
     else:
-        _prove(found, Experiment(good, bad, g, b, unstable, say), good, bad, say)
-    found.marks = [cause.bad_index for cause in found.causes if cause.bad_index is not None]
+        _prove(found, experiment, unstable)
     found.runs = good.count + bad.count
     answer.write(found)
     return found
@@ -75,9 +73,9 @@ def _as_bad(indices: set[int], alignment: Alignment) -> set[int]:
     return {b for g, b in alignment.pairs if g in indices}
 
 
-def _facts(
-    found: Outcome, g: Trace, b: Trace, alignment: Alignment, sites: Sequence[Site], ends: tuple[Result, Result]
-) -> None:
+def _facts(found: Outcome, experiment: Experiment) -> None:
+    g, b, alignment = experiment.given, experiment.taken, experiment.alignment
+    ends = (experiment.wanted, experiment.had)
     found.numbers, found.tensors = distances(*ends)
     found.ended = {side: each.ended[1] or f"exit code {each.ended[0]}" * bool(each.ended[0]) for side, each in
                    zip(("good", "bad"), ends, strict=True)}  # fmt: skip
@@ -85,7 +83,7 @@ def _facts(
     curve = growth(g, b, alignment.pairs)
     found.growth = [[place, value] for place, value in _thinned(curve)]
     relative = dict(curve)
-    differing = [site for site in sites if site.differs]
+    differing = [site for site in experiment.sites if site.differs]
     found.counts = {
         "good": len(g.operators),
         "bad": len(b.operators),
@@ -120,10 +118,11 @@ def _repeats(found: Outcome, *sides: tuple[Side, Trace, Trace]) -> None:
             found.not_repeatable.append(f"{side.version} differs from itself, by no operator that was seen")
 
 
-def _prove(found: Outcome, experiment: Experiment, good: Side, bad: Side, say: Say) -> None:
-    proof = experiment.prove()
+def _prove(found: Outcome, experiment: Experiment, unstable: set[int]) -> None:
+    good, bad, say = experiment.giver, experiment.taker, experiment.say
+    proof = experiment.prove(unstable)
     if not proof.sites:
-        found.verdict = o.UNEXPLAINED
+        found.verdict = o.NOT_EXPLAINED
         return
     say("the first origins run again alone, three times and in float64")
     judged = judge_all(good, bad, proof)
@@ -131,7 +130,8 @@ def _prove(found: Outcome, experiment: Experiment, good: Side, bad: Side, say: S
         _cause(kind, site, experiment.given, proof.seen_in[kind], proof) for kind, site in proof.sites.items()
     ]
     for cause in found.causes:
-        cause.judged = asdict(judged[cause.kind]) if cause.kind in judged else {}
+        alone = judged.get(cause.kind, Judged())
+        cause.judged = replace(alone, text=f"{cause.judged.text} {alone.text}".strip())
         cause.program = list(proof.sites).index(cause.kind)
         cause.needed = cause.kind in proof.kinds or cause.kind in proof.not_put
     of_lines = defaultdict[str, float](float)  # a forward operator and its backward are one line's
@@ -142,9 +142,9 @@ def _prove(found: Outcome, experiment: Experiment, good: Side, bad: Side, say: S
     if proof.after is not None:
         found.comes_back, found.left = proof.comes_back, proof.left
     if proof.comes_back:
-        back = Experiment(bad, good, experiment.taken, experiment.given, set(), say)
+        back = Experiment(bad, good, experiment.taken, experiment.given, say)
         found.reverse = back.confirm(reversed_kinds(proof.kinds))
-    found.verdict = o.PROVEN if proof.comes_back else o.PARTLY
+    found.verdict = o.PROVEN if proof.comes_back else o.NOT_PROVEN
     found.grade = o.DECISIVE if proof.comes_back and found.reverse else o.SUGGESTIVE
 
 
@@ -173,9 +173,8 @@ def _cause(kind: str, site: Site, g: Trace, b: Trace, proof: Proof) -> Cause:
         why=site.why,
         instances=len(proof.puts.get(kind, [])),
         share=proof.shares.get(kind),
-        good_index=site.good[0] if site.good else None,
         bad_index=site.bad[0] if site.bad else None,
-        detail=_detail(site, g, b),
+        judged=Judged(_detail(site, g, b)),
     )
 
 

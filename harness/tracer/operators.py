@@ -36,6 +36,12 @@ class Operator:
         return found
 
 
+def generator_of(args: Any, kwargs: Any) -> Any:
+    """What a random operator on the CPU draws from: the generator that it is given, or else PyTorch's own."""
+    given = (each for each in (*args, *kwargs.values()) if isinstance(each, torch.Generator))
+    return next(given, torch.default_generator)
+
+
 def flatten(value: Any, tensors: list[Any], scalars: list[str] | None = None) -> None:
     """Append the tensors in a value, in order, and the text of all else that an operator is called with."""
     if isinstance(value, torch.Tensor):

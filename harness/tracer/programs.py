@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from .operators import Operator, flatten
+from .operators import Operator, flatten, generator_of
 from .storages import Storages
 
 STORED, EARLIER = "stored tensor", "output of an earlier call"
@@ -42,7 +42,7 @@ class Programs:
                     return type(value)(map(put, value))
                 return None if isinstance(value, torch.Generator) else value
 
-            state = torch.default_generator.get_state() if operator.random else None
+            state = generator_of(args, kwargs).get_state() if operator.random else None
             call: dict[str, Any] = {"index": index, "name": operator.name, "args": list(map(put, args)), "state": state}
             call["kwargs"] = {name: put(value) for name, value in kwargs.items()}
             call["written"] = operator.written
@@ -53,7 +53,7 @@ class Programs:
             outputs = self.outputs[program["name"]]
             outputs.update({(op, slot): slots[slot].detach().clone() for op, slot in program["keep"] if op == index})
             if index == program["operators"][-1]:
-                made = {"calls": self.calls[program["name"]], "outputs": outputs, "torch": torch.__version__}
+                made = {"calls": self.calls[program["name"]], "outputs": outputs}
                 torch.save(made, os.path.join(self.out, program["name"] + ".pt"))
 
 

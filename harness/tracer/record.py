@@ -1,16 +1,15 @@
 """The recorder: a dispatch mode below autograd that writes a line of JSON for every operator.
 
 A line: `i` index, `n` name and overload, `p` phase, `m` module path, `l` the user's line (of a backward operator that
-of the forward call), `c` the line that is running, `in` and `out` (per tensor: digest, type and shape, strides, source
-or row of the sketch), `s` all other arguments, `g` digest of the generator's state where it is random, `v` the value
-that leaves PyTorch, `t` microseconds, `put` where an output was replaced.
+of the forward call), `in` and `out` (per tensor: digest, type and shape, strides, source or row of the sketch), `s` all
+other arguments, `g` digest of the generator's state where it is random, `v` the value that leaves PyTorch, `put` where
+an output was replaced.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import time
 from typing import Any
 
 import torch
@@ -18,7 +17,7 @@ from torch.optim import optimizer as optimizers
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .digest import digest, sketch
-from .operators import Operator, flatten
+from .operators import Operator, flatten, generator_of
 from .places import Lines, Modules
 from .programs import Programs
 from .storages import State, Storages, geometry
@@ -34,7 +33,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.operators: dict[Any, Operator] = {}
         self.storages = Storages()
         self.lines, self.modules = Lines(), Modules()
-        self.forward: dict[int, tuple[int, str, str]] = {}  # autograd's sequence number to (operator, line, module)
+        self.forward: dict[int, tuple[str, str]] = {}  # autograd's sequence number to (line, module)
         self.optimizing = 0
         self.notes: set[str] = set()
         self.alive: list[tuple[State, int, int]] = []
@@ -61,18 +60,16 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         flatten(args, inputs, scalars)
         flatten(kwargs, inputs, scalars)
         line: dict[str, Any] = {"i": index, "n": operator.name}
-        self._place(line, index)
+        self._place(line)
         line["s"] = scalars
         line["in"] = [self._input(tensor) for tensor in inputs]
         if operator.random:
-            line["g"] = digest(torch.default_generator.get_state())
+            line["g"] = digest(generator_of(args, kwargs).get_state())
         for place, wanted, group in self.guards.get(index, ()):
             if place >= len(inputs) or line["in"][place][0] != wanted:
                 self.refused.add(group)
         self.programs.before(index, operator, args, kwargs, self.storages)
-        started = time.perf_counter()
         result = func(*args, **kwargs)
-        line["t"] = round((time.perf_counter() - started) * 1e6, 1)
         outputs: list[Any] = []
         flatten(result, outputs)
         mutated = operator.mutated(args, kwargs)
@@ -82,20 +79,19 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.file.write(json.dumps(line, separators=(",", ":")) + "\n")
         return result
 
-    def _place(self, line: dict[str, Any], index: int) -> None:
+    def _place(self, line: dict[str, Any]) -> None:
         here, module, phase = self.lines.here(), self.modules.path, "forward"
-        line["c"] = line["l"] = here
         if torch._C._current_graph_task_id() != -1:
             phase = "backward"
             node = torch._C._current_autograd_node()
             known = self.forward.get(node._sequence_nr()) if node is not None else None
             if known is not None:
-                line["f"], line["l"], module = known
+                here, module = known
         elif self.optimizing:
             phase = "optimizer"
         elif torch.is_grad_enabled():
-            self.forward.setdefault(torch._C._autograd._get_sequence_nr() - 1, (index, here, module))
-        line["p"], line["m"] = phase, module
+            self.forward.setdefault(torch._C._autograd._get_sequence_nr() - 1, (here, module))
+        line["l"], line["p"], line["m"] = here, phase, module
 
     def _input(self, tensor: Any) -> list[Any]:
         if tensor.device.type != "cpu":
@@ -156,7 +152,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.file.close()
         self.sketches.close()
         alive = [(op, slot) for state, op, slot in self.alive if state.last == (op, slot) and not state.alive.expired()]
-        return {"operators": self.count, "alive": alive, "refused": sorted(self.refused), "notes": sorted(self.notes)}
+        return {"alive": alive, "notes": sorted(self.notes)}
 
 
 def _put(stored: Any, tensor: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +14,24 @@ from harness.progress import printable
 from harness.trace.outcome import load
 from reports.render.pictures import ABOUT, CHECK, CROSS, badge
 from reports.render.templating import render_html
+from reports.text import words
 
 WIDTH, HEIGHT = 1000, 150  # of the growth's picture
 FLOOR = -18.0  # of its axis: log10 of the relative difference
-BADGES = {
-    "nothing_moved": ("pass", "nothing moved", CHECK),
-    "no_effect": ("pass", "no effect on the result", CHECK),
-    "not_repeatable": ("undecided", "does not repeat", "?"),
-    "proven": ("regressed", "proven", CROSS),
-    "partly": ("undecided", "not proven", ABOUT),
-    "unexplained": ("undecided", "not explained", "?"),
+BADGES = {  # verdict to colour and sign
+    "nothing_moved": ("pass", CHECK),
+    "no_effect": ("pass", CHECK),
+    "does_not_repeat": ("undecided", "?"),
+    "proven": ("regressed", CROSS),
+    "not_proven": ("undecided", ABOUT),
+    "not_explained": ("undecided", "?"),
 }
 
 
 def terminal(found: Mapping[str, Any]) -> str:
     """The answer first, as in the page."""
     grade = f" [{found['grade']}]" if found["grade"] else ""
-    lines = [f"{BADGES[found['verdict']][1]}{grade}: {found['answer']}"]
+    lines = [f"{words(found['verdict'])}{grade}: {found['answer']}"]
     lines += [f"  {label + ':':7} {text}" for label, text in found["rest"]]
     lines += [f"note: {note}" for note in found["notes"]]
     return "\n".join(map(printable, [*lines, cost_text(found)]))
@@ -68,7 +69,7 @@ def growth_picture(found: Mapping[str, Any]) -> Markup:
     parts.append(f'<path class="ci" fill="none" d="M{line}"/>')
     for place, value in points:
         parts.append(f'<path class="{"mt" if value else "mb"}" d="M{x(place)} {HEIGHT - 20}v14"/>')
-    for place in found["marks"]:
+    for place in [cause["bad_index"] for cause in found["causes"] if cause["bad_index"] is not None]:
         parts.append(f'<path class="mt" d="M{x(place)} 6V{HEIGHT - 6}"/>')
     return Markup(
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="100%" role="img"><title>relative difference along the program; '
@@ -83,25 +84,21 @@ def value_text(value: object) -> str:
     return "not finite, or other in kind" if not math.isfinite(number) else "equal" if not number else f"{number:.2g}"
 
 
-def names_text(names: Sequence[str]) -> str:
-    return ", ".join(name.removeprefix("aten::") for name in names) or "\N{EN DASH}"
-
-
 def render(folder: Path) -> Path:
     """Write index.html beside summary.json."""
     found = load(folder)
+    colour, symbol = BADGES[found["verdict"]]
     page = folder / "index.html"
     page.write_text(
         render_html(
             "trace.html.j2",
             found=found,
-            badge=badge(*BADGES[found["verdict"]]),
+            badge=badge(colour, words(found["verdict"]), symbol),
             picture=growth_picture(found),
             value=value_text,
-            names=names_text,
             cost=cost_text(found),
             command=shlex.join(found["command"]),
-            colour=BADGES[found["verdict"]][0],
+            colour=colour,
         ),
         encoding="utf-8",
     )

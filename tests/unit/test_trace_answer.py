@@ -12,9 +12,9 @@ from harness.errors import InputError
 from harness.trace import answer
 from harness.trace import outcome as o
 from harness.trace.ends import relative
-from harness.trace.judge import _sentence, _units
+from harness.trace.judge import _relative, _sentence, _units
 from harness.trace.localise import ARGUMENTS, VALUES
-from harness.trace.outcome import Cause, Outcome
+from harness.trace.outcome import Cause, Judged, Outcome
 from harness.trace.runs import make_matrix, parse_requirements, parse_script
 from reports.trace.page import render, terminal
 
@@ -23,7 +23,7 @@ COUNTS = {"good": 3, "bad": 3, "matched": 3, "regions": 0, "differing": 1}
 
 def cause(kind: str, index: int, **given: object) -> Cause:
     usual = {"line": "mine.py:7", "source": "y = norm(x)", "module": "Net.norm", "phase": "forward", "why": VALUES}
-    fixed = {"instances": 2, "share": 1.0, "good_index": index, "bad_index": index}
+    fixed = {"instances": 2, "share": 1.0, "bad_index": index, "judged": Judged()}
     return Cause(kind=kind, **{**usual, **fixed, **given})  # type: ignore[arg-type]
 
 
@@ -37,7 +37,7 @@ def outcome(verdict: str, *causes: Cause, **given: object) -> Outcome:
 
 
 def test_a_proven_cause_names_line_operator_effect_and_what_to_do() -> None:
-    judged = {"good_units": 1.0, "bad_units": 900.0, "text": "2.5.0 is wrong, 2.1.0 is right.", "exact_difference": 0.0}
+    judged = Judged("2.5.0 is wrong, 2.1.0 is right.", exact_difference=0.0, good_units=1.0, bad_units=900.0)
     found = outcome(
         o.PROVEN, cause("norm", 4, judged=judged), numbers=0.02, tensors=math.inf, comes_back=True, reverse=True
     )
@@ -45,12 +45,12 @@ def test_a_proven_cause_names_line_operator_effect_and_what_to_do() -> None:
     assert found.rest[:-1] == [
         ["Line", "mine.py:7: y = norm(x)"],
         ["Right", "2.5.0 is wrong, 2.1.0 is right."],
-        ["Result", "The end result differs: the numbers by up to 0.02 relative, the tensors by up to more than a "
-                   "number can say."],
+        ["Result", "The end result differs: the numbers by up to 0.02 relative, the tensors by an amount that "
+                   "cannot be measured."],
         ["Proof", "With its outputs of 2.1.0 put into 2.5.0, the end result is 2.1.0's bit for bit; and the reverse "
                   "holds."],
     ]  # fmt: skip
-    assert found.rest[-1] == ["Do", found.do] and found.do.startswith("Report it to PyTorch")
+    assert found.rest[-1][0] == "Do" and found.rest[-1][1].startswith("Report it to PyTorch")
 
 
 def test_of_several_the_one_with_the_largest_share_comes_first_and_the_earliest_is_told() -> None:
@@ -63,27 +63,28 @@ def test_of_several_the_one_with_the_largest_share_comes_first_and_the_earliest_
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        (outcome(o.NOTHING), "Of 3 matched operators none"),
-        (outcome(o.NOT_REPEATABLE, not_repeatable=["In 2.5.0, bmm at a.py:3 does not repeat"]), "No cause is named"),
-        (outcome(o.HARMLESS, cause("norm", 1)), "norm gives other bits"),
-        (outcome(o.UNEXPLAINED, numbers=0.5), "came in outside of PyTorch"),
-        (outcome(o.UNEXPLAINED, ended={"good": "", "bad": "ValueError: no"}), "2.5.0: ValueError: no"),
-        (outcome(o.PARTLY, cause("norm", 1), comes_back=False, left=0.1), "this is not all of it"),
-        (outcome(o.PARTLY, cause("norm -> nothing", 1)), "could not be put back, so this is not proven"),
+        (outcome(o.NOTHING_MOVED), "Of 3 matched operators none"),
+        (outcome(o.DOES_NOT_REPEAT, not_repeatable=["In 2.5.0, bmm at a.py:3 does not repeat"]), "No cause is named"),
+        (outcome(o.NO_EFFECT, cause("norm", 1)), "norm gives other bits"),
+        (outcome(o.NOT_EXPLAINED, numbers=0.5), "came in outside of PyTorch"),
+        (outcome(o.NOT_EXPLAINED, ended={"good": "", "bad": "ValueError: no"}), "2.5.0: ValueError: no"),
+        (outcome(o.NOT_PROVEN, cause("norm", 1), comes_back=False, left=0.1), "this is not all of it"),
+        (outcome(o.NOT_PROVEN, cause("norm -> nothing", 1)), "could not be put back, so this is not proven"),
     ],
 )
 def test_every_verdict_is_a_page_and_says_what_to_do(found: Outcome, said: str, tmp_path: Path) -> None:
     found.cost = {"2.1.0": {"plain_s": 1.0, "recorded_s": 2.0, "operators": 3}}
-    found.growth, found.marks, found.notes = [[0, 0.0], [1, math.inf]], [1], ["<script>alert(1)</script>"]
+    found.growth, found.notes = [[0, 0.0], [1, math.inf]], ["<script>alert(1)</script>"]
     o.save(found, tmp_path)
     page = render(tmp_path).read_text()
     assert "<script" not in page and "http://" not in page and "https://" not in page
-    assert said in " ".join([found.answer, *(text for _, text in found.rest)]) and found.do
+    assert said in " ".join([found.answer, *(text for _, text in found.rest)]) and dict(found.rest)["Do"]
     assert said in terminal(o.load(tmp_path))
 
 
 def test_other_arguments_are_to_be_passed() -> None:
-    assert outcome(o.PROVEN, cause("add", 1, why=ARGUMENTS), comes_back=True).do.startswith("Pass the argument")
+    found = outcome(o.PROVEN, cause("add", 1, why=ARGUMENTS), comes_back=True)
+    assert found.rest[-1][1].startswith("Pass the argument")
 
 
 def test_errors_are_in_units_of_correct_rounding() -> None:
@@ -95,6 +96,12 @@ def test_errors_are_in_units_of_correct_rounding() -> None:
     assert _sentence([1, 2], "A", "B").startswith("Both are as exact")
     assert _sentence([1, 2000], "A", "B").startswith("B is wrong, A is right")
     assert _sentence([900, 1000], "A", "B").startswith("A is nearer")
+
+
+def test_what_is_infinite_in_both_is_no_difference() -> None:
+    one = np.array([1.0, -np.inf, np.nan])
+    assert _relative([one], [one]) == 0 and _relative([one], [np.array([2.0, -np.inf, np.nan])]) == 1
+    assert _relative([one], [np.array([1.0, -9.0, np.nan])]) == math.inf
 
 
 def test_a_sketch_estimates_the_norm_and_never_hides_what_is_not_finite() -> None:

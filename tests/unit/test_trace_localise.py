@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
+from typing import Any
 
 from harness.trace.align import align
 from harness.trace.ends import distance, result_of
 from harness.trace.localise import ARGUMENTS, DRAWS, LAYOUT, Guard, Site, examine
 from harness.trace.model import End, Trace
-from harness.trace.prove import first_unrepeated, origins, requests, share, stored, unstable_operators
+from harness.trace.prove import Experiment, first_unrepeated, origins, requests, share, stored, unstable_operators
 from tests.unit.traced import op, trace
 
 
@@ -110,6 +112,28 @@ def test_what_does_not_repeat_is_no_cause() -> None:
     first = first_unrepeated(bad, chain("n3", "m3"))
     assert first is not None and first.kind == "norm"
     assert first_unrepeated(good, good) is None
+
+
+class Replayer:
+    """A version whose runs are these traces, in order."""
+
+    version, store = "V", Path("STORE")
+
+    def __init__(self, *runs: Trace) -> None:
+        self.runs, self.asked = list(runs), list[dict[str, Any]]()
+
+    def record(self, **request: Any) -> Trace:
+        self.asked.append(request)
+        return self.runs.pop(0)
+
+
+def test_an_origin_behind_another_joins_and_all_that_is_put_back_is_stored() -> None:
+    good, bad, between = chain("n1", "m1"), chain("n2", "m2"), chain("n1", "m2")
+    giver, taker = Replayer(good, good), Replayer(between, good, between, bad)
+    proof = Experiment(giver, taker, good, bad, lambda text: None).prove(set())  # type: ignore[arg-type]
+    assert proof.comes_back and proof.kinds == ["norm", "mm"] and not proof.dropped
+    assert [asked["store"] for asked in giver.asked] == [{1: [0]}, {1: [0], 2: [0]}]
+    assert taker.asked[1]["puts"].keys() == giver.asked[1]["store"].keys()
 
 
 def test_the_end_result_is_numbers_exceptions_and_what_was_left() -> None:

@@ -18,7 +18,7 @@ def op(
     """`reads`: digest and source of each input; `gives`: digest of each output. Its index comes from `trace`."""
     return Operator(
         index=-1,
-        name=f"aten::{name}",
+        name=name,
         phase="forward",
         module="",
         line=line,
