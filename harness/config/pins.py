@@ -130,9 +130,7 @@ def _explain(environment: PlannedEnvironment, stderr: str) -> Exception:
             f"{meant(package, known) if '==' not in package else ''}correct `packages` in matrix.yaml",
         )
     if missing or re.search(r"no version of torch|torch was not found", flat):
-        return InputError(
-            f"PyTorch {spec.torch} does not exist on {environment.index}", _offered(environment)
-        )
+        return InputError(f"PyTorch {spec.torch} does not exist on {environment.index}", _offered(environment))
     if "No solution found" in flat:
         return InputError(
             f"{environment.id}: the pins cannot be resolved: {flat[-600:]}",

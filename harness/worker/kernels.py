@@ -153,8 +153,13 @@ class Extension:
 
     def _rest(self, given: list[Any]) -> tuple[Any, ...]:
         """The arguments after the tensors."""
-        plain = bool(self.workload.causal), float(self.workload.scale)
-        return (*plain, *self.workload.masks(given), self.workload.keep_scale) if self.workload.options else plain
+        workload = self.workload
+        plain = bool(workload.causal), float(workload.scale)
+        if not workload.options:
+            return plain
+        mask, keep = workload.masks(given)
+        masks = (None, mask) if workload.mask == "bias" else (mask, None)
+        return (*plain, *masks, keep, workload.keep_scale)
 
     def bind(self, arguments: list[Any], *, anew: bool = False, fill: Fill = tensors.poison, out: Any = None) -> Call:
         """A function of no arguments that runs the kernel once and gives its output, poisoned before any run.

@@ -61,31 +61,28 @@ class Library(Extension):
 
     def __init__(self, path: str, workload: AttentionWorkload) -> None:
         with blamed(protocol.LOADING + os.path.basename(path)):
-            self.library = open_library(path)
-            self.entry = self.library.attention_forward
-            self.entry.argtypes = [ctypes.POINTER(Problem), *[ctypes.c_void_p] * 5]
-            self.entry.restype = ctypes.c_int
-            self.library.attention_error_string.argtypes = [ctypes.c_int]
-            self.library.attention_error_string.restype = ctypes.c_char_p
-            self.with_options = getattr(self.library, "attention_forward_options", None)
-            if self.with_options is not None:
-                self.with_options.argtypes = [ctypes.POINTER(Problem), ctypes.POINTER(Options), *[ctypes.c_void_p] * 5]
-                self.with_options.restype = ctypes.c_int
+            library = self.library = open_library(path)
+            tensors_and_stream = [ctypes.c_void_p] * 5
+            library.attention_forward.argtypes = [ctypes.POINTER(Problem), *tensors_and_stream]
+            library.attention_error_string.argtypes = [ctypes.c_int]
+            library.attention_error_string.restype = ctypes.c_char_p
+            if hasattr(library, "attention_forward_options"):
+                options = library.attention_forward_options
+                options.argtypes = [ctypes.POINTER(Problem), ctypes.POINTER(Options), *tensors_and_stream]
                 self.forward_options = self._forward_options
         self._take(workload)
         self.note = ", ".join(native.described(name) for name in native.loaded(NAMED_RUNTIME))
 
     def forward(self, q: Any, k: Any, v: Any, out: Any, causal: bool, scale: float) -> None:
         """As the shipped binding's: on a GPU queued on the current stream. RuntimeError where the kernel refuses."""
-        self._run(self.entry, [], [q, k, v, out], causal, scale)
+        self._run(self.library.attention_forward, [], [q, k, v, out], causal, scale)
 
     def _forward_options(
         self, q: Any, k: Any, v: Any, out: Any, causal: bool, scale: float, mask: Any, bias: Any, keep: Any,
         keep_scale: float,
     ) -> None:  # fmt: skip
         options = Options(ctypes.sizeof(Options), *k.shape[1:3], *map(_address, (mask, bias, keep)), keep_scale)
-        assert self.with_options is not None
-        self._run(self.with_options, [ctypes.byref(options)], [q, k, v, out], causal, scale)
+        self._run(self.library.attention_forward_options, [ctypes.byref(options)], [q, k, v, out], causal, scale)
 
     def _run(self, entry: Any, options: list[Any], given: list[Any], causal: bool, scale: float) -> None:
         q, name = given[0], tensors.dtype_name(given[0])

@@ -96,10 +96,9 @@ class AttentionWorkload:
     def keep_scale(self) -> float:
         return 1 / (1 - self.dropout)
 
-    def masks(self, given: list[Any]) -> tuple[Any, Any, Any]:
-        """(boolean mask, additive mask, draws of dropout) of its inputs after Q, K and V; None where there is none."""
-        mask, keep = given[0] if self.mask else None, given[-1] if self.dropout else None
-        return (None, mask, keep) if self.mask == "bias" else (mask, None, keep)
+    def masks(self, given: list[Any]) -> tuple[Any, Any]:
+        """(mask of either kind, draws of dropout) of its inputs after Q, K and V; None where there is none."""
+        return given[0] if self.mask else None, given[-1] if self.dropout else None
 
     @property
     def options(self) -> str:
@@ -118,8 +117,8 @@ class AttentionWorkload:
 
     def of_sizes(self, sizes: tuple[int, int, int, int]) -> AttentionWorkload:
         """The workload with another batch, number of heads, sequence length and head dimension; 0: its own. A scale
-        that is the head dimension's, 1/sqrt(d), follows it; `kv_heads` is the largest divisor of the heads that its
-        own has, and `kv_len` stays."""
+        that is the head dimension's, 1/sqrt(d), follows it; `kv_heads` becomes its greatest common divisor with the
+        heads, and `kv_len` stays."""
         found = copy.copy(self)
         batch, heads, seq_len, head_dim = (size or own for size, own in zip(sizes, self.shape))
         found.shape = batch, heads, seq_len, head_dim
@@ -181,16 +180,11 @@ class AttentionWorkload:
     ) -> tuple[Array, Array]:
         """(truth, emulation)."""
         q, k, v, *given = arrays
-        mask, keep = self._given(given)
+        mask, keep = self.masks(given)
         return truth.attention(
             q, k, v, self.causal, self.scale, self.dtype, each, precision, realisation, self.positions, mask, keep,
             self.dropout,
         )  # fmt: skip
-
-    def _given(self, given: list[Array]) -> tuple[Array | None, Array | None]:
-        """(mask of either kind, draws of dropout)."""
-        mask, bias, keep = self.masks(given)
-        return bias if mask is None else mask, keep
 
     def emulated(self, arrays: list[Array], precision: Sequence[str] = ()) -> Array:
         return self.computed(arrays, precision=precision)[1]
@@ -203,7 +197,7 @@ class AttentionWorkload:
     def wrong_answers(self, arrays: list[Array], each: Each) -> Iterator[WrongAnswer]:
         """See `power.specific`."""
         q, k, v, *given = arrays
-        return faulty.wrong(q, k, v, self.causal, self.scale, self.dtype, each, *self._given(given), self.dropout)
+        return faulty.wrong(q, k, v, self.causal, self.scale, self.dtype, each, *self.masks(given), self.dropout)
 
     def expected(self) -> str:
         return f"{self.shape} {self.dtype}"

@@ -122,9 +122,7 @@ def judge(evidence: Evidence, cell: Cell, reference: str, mode: str) -> CellVerd
     return replace(judged("", ""), of_kernel=of_kernel, of_reference=of_reference)
 
 
-def decided(
-    evidence: Evidence, found: Sequence[CellVerdict], at_most: float, memory: bool = False
-) -> list[CellVerdict]:
+def decided(evidence: Evidence, found: Sequence[CellVerdict], at_most: float) -> list[CellVerdict]:
     """Those that have both, each with its verdict: the spread of launches is estimated from all of them."""
     pairs = [(each.of_reference, each.of_kernel) for each in found if each.of_kernel]
     ratios = iter(effects.compare_launches(pairs, CONFIDENCE))
@@ -132,7 +130,7 @@ def decided(
     for each in found:
         if each.of_kernel:
             ratio = next(ratios)
-            verdict, why = rule(ratio, at_most, len(pairs), MEMORY if memory else "time")
+            verdict, why = rule(ratio, at_most, len(pairs), MEMORY if each.mode == MEMORY else "time")
             if correctness.side(evidence, each.cell, each.reference).status == protocol.WRONG:
                 why += f"; the reference itself is wrong in {evidence.names[each.cell.environment]}"
             each = replace(each, verdict=verdict, why=why, ratio=ratio)
@@ -198,7 +196,7 @@ def gate(
     found = decided(evidence, found, at_most)
     if memory_at_most is not None:
         used = [judge(evidence, cell, reference_of(info, reference), MEMORY) for cell, info in cells]
-        found += decided(evidence, used, memory_at_most, memory=True)
+        found += decided(evidence, used, memory_at_most)
     wrong: dict[tuple[str, str, str], str] = {}
     for each in found:
         if each.verdict == WRONG:

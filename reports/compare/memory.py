@@ -31,13 +31,17 @@ def counted(peak_bytes: float) -> float:
     return float(max(peak_bytes, FLOOR_BYTES))
 
 
+def has_ratio(memory: Memory) -> bool:
+    """Whether both peaks are large enough to divide one by the other."""
+    return min(each.peak_bytes or 0.0 for each in (memory.baseline, memory.this)) >= FLOOR_BYTES
+
+
 def memory_text(memory: Memory) -> str:
     """2.10x the memory; of peaks that are too small to divide by, the difference."""
-    peaks = [each.peak_bytes or 0.0 for each in (memory.baseline, memory.this)]
-    if min(peaks) < FLOOR_BYTES:
-        word = "more" if peaks[1] > peaks[0] else "less"
-        return f"{bytes_text(abs(peaks[1] - peaks[0]))} {word} memory"
-    return f"{memory.ratio or 1.0:.2f}{TIMES} the memory"
+    if has_ratio(memory):
+        return f"{memory.ratio or 1.0:.2f}{TIMES} the memory"
+    change = (memory.this.peak_bytes or 0.0) - (memory.baseline.peak_bytes or 0.0)
+    return f"{bytes_text(abs(change))} {'more' if change > 0 else 'less'} memory"
 
 
 def side(evidence: Evidence, cell: Cell, target: str) -> MemorySide:

@@ -50,8 +50,8 @@ SEEN_ON = {
 }
 
 
-def library(folder: Path, fault: str) -> Path:
-    old, new = FAULTS[fault]
+def library(folder: Path, old: str, new: str) -> Path:
+    """The plain kernel with something else in one place."""
     assert old in SOURCE
     folder.mkdir(exist_ok=True)
     return compiled(folder, "libmine.so", SOURCE.replace(old, new, 1), f"-I{ROOT / 'csrc'}", "-pthread")
@@ -69,7 +69,7 @@ def validated(environment: Environment, file: Path, case: dict[str, Any]) -> dic
 def test_a_faulty_kernel_is_wrong_where_its_fault_is_one(
     environments: list[Environment], tmp_path: Path, fault: str
 ) -> None:
-    file = library(tmp_path, fault)
+    file = library(tmp_path, *FAULTS[fault])
     for environment in environments:
         for name in SEEN_ON[fault]:
             found = validated(environment, file, {**CASE, **OPTIONS[name]})
@@ -81,7 +81,7 @@ def test_a_faulty_kernel_is_wrong_where_its_fault_is_one(
 
 
 def test_rows_that_see_no_key_are_where_the_references_differ(environments: list[Environment], tmp_path: Path) -> None:
-    file = library(tmp_path, "")
+    file = library(tmp_path, *FAULTS[""])
     older, newer = (validated(each, file, {**CASE, "mask": "empty_rows"}) for each in environments[:2])
     assert older["kernel"]["status"] == newer["kernel"]["status"] == "ok"
     assert older["kernel"]["output_sha256"] == newer["kernel"]["output_sha256"]
@@ -101,8 +101,7 @@ def test_a_kernel_without_the_options_is_unsupported_and_still_runs_without_them
 
 
 def test_a_kernel_that_refuses_an_option_is_unsupported(environments: list[Environment], tmp_path: Path) -> None:
-    refusing = SOURCE.replace("if (options->struct_size >", "if (options->bias || options->struct_size >", 1)
-    file = compiled(tmp_path, "libmine.so", refusing, f"-I{ROOT / 'csrc'}", "-pthread")
+    file = library(tmp_path, "if (size >", "if (options->bias || size >")
     for environment in environments:
         found = validated(environment, file, {**CASE, "mask": "bias"})["kernel"]
         assert found["status"] == "unsupported" and "no code for one of the options" in found["message"]
@@ -113,7 +112,7 @@ def test_timed_calls_with_options_are_judged(environments: list[Environment], tm
     case = {**CASE, "mask": "empty_rows", "kv_heads": 2, "kv_len": 50}
     for environment in environments:
         for fault, right in (("", True), ("ignores the mask", False)):
-            taken = take(environment, library(tmp_path / (fault or "right"), fault))
+            taken = take(environment, library(tmp_path / (fault or "right"), *FAULTS[fault]))
             kernel = {"name": "mine", "device": "cpu", "prebuilt": taken["artifact"]}
             rows = environment.time(case, ["kernel", "math"], ["0" * 64], kernel=kernel, other_bits=True)["timings"]
             found = {row["target"]: row for row in rows}

@@ -16,6 +16,7 @@ import random
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -241,8 +242,6 @@ def _process(arguments: list[str], environment: Mapping[str, str], printed: str,
     try:
         code = main(arguments)
     except BaseException:
-        import traceback
-
         traceback.print_exc()
         code = 1
     sys.stdout.flush()

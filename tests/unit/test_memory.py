@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from harness import errors
 from reports import model
 from reports.attribute.causes import BUILD_MOVED, MEMORY_USE, NOTHING_MOVED, STRONG, SUGGESTIVE, UNDECIDED
+from reports.attribute.rules.memory_use import MemoryChange
 from reports.compare.exit_codes import exit_codes, memory_unseen_text
 from reports.render.page import render_page
 from reports.render.report import Report
@@ -146,6 +148,17 @@ def test_of_little_memory_the_difference_is_told_and_no_ratio(tmp_path: Path) ->
     [cause] = [each.lead for each in report.explanations if each.lead.about == "memory"]
     assert "uses 8 MiB more memory" in cause.statement and TIMES not in cause.statement
     assert "uses 8 MiB more memory" in report.answers.kernels[0].what
+
+
+def test_ratios_are_told_of_cells_that_are_large_enough_for_one() -> None:
+    def cell(before: int, here: int, ratio: float) -> Any:
+        base, this = (model.MemorySide(environment="", status="ok", peak_bytes=float(peak)) for peak in (before, here))
+        return SimpleNamespace(row=SimpleNamespace(memory=SimpleNamespace(baseline=base, this=this, ratio=ratio)))
+
+    case: Any = SimpleNamespace(versions=("2.1.0", "2.5.0"))
+    small, large = cell(MIB // 2, 3 * MIB, 3.0), cell(2 * MIB, 20 * MIB, 10.0)
+    change = MemoryChange(case=case, verdict=model.REGRESSED, cells=(small, large), steady=0)
+    assert change.uses == f"uses 10.00{TIMES} the memory of 2.1.0 (given back after each call)"
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,8 @@ def workload(**options: Any) -> AttentionWorkload:
 def naive(asked: AttentionWorkload, arrays: list[Any]) -> Any:
     """Row by row, with every key in question."""
     q, k, v = (dtypes.decode(array, asked.dtype).astype(np.float64) for array in arrays[:3])
-    seen, bias, keep = asked.masks(arrays[3:])
+    mask, keep = asked.masks(arrays[3:])
+    seen, bias = (None, mask) if asked.mask == "bias" else (mask, None)
     out = np.zeros(q.shape)
     for b, h, i in np.ndindex(q.shape[:3]):
         shared = h // (q.shape[1] // k.shape[1])
@@ -99,6 +100,12 @@ def test_what_misreads_an_option_is_a_known_wrong_answer(options: dict[str, Any]
     assert names <= set(wrong) and told.count("misread") == len(names)
     for name, values in wrong.items():
         assert np.isfinite(values).all() and np.abs(values - exact).max() > 1e-4, name
+
+
+def test_where_no_key_is_seen_every_output_is_zero_and_nothing_is_a_known_wrong_answer() -> None:
+    asked = workload(seq_len=1, kv_len=50, mask="empty_rows")
+    arrays = asked.arrays("independent", 0, 7)
+    assert not asked.computed(arrays)[0].any() and not list(asked.wrong_answers(arrays, map))
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)

@@ -98,8 +98,7 @@ class CaseFacts:
     @property
     def refused(self) -> list[BuildRecord]:
         """What is built already, in the environments that cannot load it."""
-        each = {build.environment: build for build in self.builds if build is not None and build.refused is not None}
-        return list(each.values())
+        return list({build.environment: build for build in self.builds if build and build.refused}.values())
 
     @cached_property
     def code(self) -> Factor:
@@ -266,8 +265,7 @@ class CaseFacts:
     def silence_on(self, kind: str) -> Seen | None:
         """That a checker which was seen to work found nothing of this kind."""
         for cell in self.cells:
-            found = experiments.silent(cell.checkers, kind)
-            if found is not None:
+            if found := experiments.silent(cell.checkers, kind):
                 tool, path = found
                 control = "control: it did report a fault of this kind in a test kernel"
                 planted = f" ({tool.control})" if tool.control else ""

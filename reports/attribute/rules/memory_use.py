@@ -16,7 +16,7 @@ from reports.attribute.facts.times import CALLED
 from reports.attribute.figures import memory_figure
 from reports.attribute.wording import make
 from reports.compare.factors import DIFFERS, operators_seen
-from reports.compare.memory import FLOOR_BYTES, memory_text
+from reports.compare.memory import has_ratio, memory_text
 from reports.model import Memory, Seen
 from reports.text import TIMES, apart, bytes_text
 
@@ -39,13 +39,12 @@ class MemoryChange:
     @property
     def uses(self) -> str:
         """Such as "uses 2.00x the memory of PyTorch 2.1.0 (given back after each call)"."""
-        ratios = [cell.row.memory.ratio or 1.0 for cell in self.cells]
+        where = "kept between calls" if self.is_kept else "given back after each call"
+        if not has_ratio(self.most):
+            return f"uses {memory_text(self.most)} ({where}) than in {self.case.versions[0]}"
+        ratios = [cell.row.memory.ratio or 1.0 for cell in self.cells if has_ratio(cell.row.memory)]
         low, high = min(ratios), max(ratios)
         shown = f"{low:.2f} to {high:.2f}" if high / low > 1.02 else f"{low:.2f}"
-        where = "kept between calls" if self.is_kept else "given back after each call"
-        sides = [side for cell in self.cells for side in (cell.row.memory.baseline, cell.row.memory.this)]
-        if min(side.peak_bytes or 0.0 for side in sides) < FLOOR_BYTES:  # which no ratio can be told of
-            return f"uses {memory_text(self.most)} ({where}) than in {self.case.versions[0]}"
         return f"uses {shown}{TIMES} the memory of {self.case.versions[0]} ({where})"
 
     @property
