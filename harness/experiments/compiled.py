@@ -10,8 +10,7 @@ from __future__ import annotations
 import random
 import re
 import shutil
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from harness.config.matrix import Matrix
 from harness.config.plan import Plan
 from harness.experiments.profile import unavailable
 from harness.progress import Display
+from harness.run.believed import SHORTEST_US
 from harness.run.context import Context, checked, fields_of
 from harness.run.device import run_task
 from harness.run.folders import now_utc, stored
@@ -70,7 +70,7 @@ def sample_all(context: Context, display: Display) -> None:
         if _recorded(context, cells, keys):
             continue
         with context.hold(cells[0].device):
-            records = [each.record() for each in sample_in_turns(context, cells)]
+            records = sample_in_turns(context, cells)
         for cell, record in zip(cells, records, strict=True):
             context.save(record_path(context.run, cell), record)
             display.note(f"first calls of {cell.id}: {record.message or _told(record)}")
@@ -109,7 +109,7 @@ class Sampler:
 
     def __init__(self, context: Context, cell: Cell) -> None:
         self.context, self.cell = context, cell
-        self.started, self.began = now_utc(), time.monotonic()
+        self.started, self.duration_s = now_utc(), 0.0
         self.samples: list[FirstCall] = []
         self.first: wire.CompiledResult | None = None
         is_operator = context.plan.kernel(cell.kernel).pytorch
@@ -122,22 +122,24 @@ class Sampler:
 
     def sample(self, block: int) -> None:
         """Two processes; nothing once one has failed."""
+        if self.failed is not None:
+            return
         shutil.rmtree(self.caches, ignore_errors=True)
         self.caches.mkdir(parents=True)
         results = []
         for state in ("cold", "warm"):
-            result = self._call(state) if self.failed is None else self.failed
+            result = self._call(state)
             if not isinstance(result, wire.CompiledResult) or result.status != protocol.OK:
-                self.failed = self.failed or Outcome(**{n: getattr(result, n) for n in Outcome.model_fields})
+                self.failed = Outcome(**{n: getattr(result, n) for n in Outcome.model_fields})
                 return
             results.append(result)
         cold, warm = results
         self.first = self.first or cold
         made = protocol.digest([[each.kind, each.name, each.sha256] for each in cold.generated])
-        assert cold.later_us is not None
+        assert cold.later_us is not None  # see `implausible`
         self.samples.append(
-            FirstCall(block=block, cold_s=round(cold.first_s, 4), warm_s=round(warm.first_s, 4),
-                      later_us=round(cold.later_us, 3), generated_sha256=made)
+            FirstCall(block=block, cold_s=cold.first_s, warm_s=warm.first_s, later_us=cold.later_us,
+                      generated_sha256=made)
         )  # fmt: skip
 
     def compile_once(self) -> str:
@@ -162,7 +164,12 @@ class Sampler:
             timeout_s=plan.limits.launch_s, reads=(*files_of(self.kernel, workload), self.caches),
             writes=(self.caches,), compiles=True,
         )  # fmt: skip
-        return checked(wire.CompiledResult, run_task(context, task, cell.device), "the process that called it first")
+        answer = run_task(context, task, cell.device)
+        self.duration_s += answer.ended.duration_s
+        result = checked(wire.CompiledResult, answer, "the process that called it first")
+        if isinstance(result, wire.CompiledResult) and (reason := implausible(result, answer.ended.duration_s)):
+            return Outcome(status=protocol.CRASHED, message=reason)
+        return result
 
     def record(self) -> CompiledRecord:
         shutil.rmtree(self.caches, ignore_errors=True)
@@ -173,17 +180,28 @@ class Sampler:
             **fields_of(outcome),
             key=compiled_key(self.context, self.cell),
             started_utc=self.started,
-            duration_s=round(time.monotonic() - self.began, 3),
+            duration_s=round(self.duration_s, 3),
             samples=self.samples,
-            **{name: made[name] for name in ("generated", "picked") if made},
+            generated=made.get("generated", []),
+            picked=made.get("picked", []),
         )
 
 
-def sample_in_turns(context: Context, cells: Sequence[Cell]) -> Iterator[Sampler]:
-    """The samplers of all environments, once every block was sampled, each in an order of its own."""
+def implausible(result: wire.CompiledResult, duration_s: float) -> str:
+    """'' where what it claims is a time, and fits into the one that passed by our own clock: its process had the code
+    under test in it."""
+    first_us, later_us = result.first_s * 1e6, result.later_us or 0.0
+    if result.status != protocol.OK or (min(first_us, later_us) >= SHORTEST_US and first_us <= duration_s * 1e6):
+        return ""
+    claim = f"a first call of {result.first_s:.3g} s and later ones of {later_us:.3g} us"
+    return f"it claims {claim}, in {duration_s:.3g} s"
+
+
+def sample_in_turns(context: Context, cells: Sequence[Cell]) -> list[CompiledRecord]:
+    """One environment's sample after the other's, in each block in an order of its own."""
     samplers = [Sampler(context, cell) for cell in cells]
     generator = random.Random(context.plan.seed)
     for block in range(_samples(context.plan)):
         for sampler in generator.sample(samplers, len(samplers)):
             sampler.sample(block)
-    yield from samplers
+    return [sampler.record() for sampler in samplers]

@@ -24,7 +24,6 @@ from harness.schema.records import Device, ValidationRecord
 from harness.schema.run_records import Cell, RunRecord
 from harness.worker import generated, protocol, wire
 
-MOST = 4  # subjects, those that come first in the run
 Place = tuple[str, str, Device]
 
 
@@ -33,7 +32,9 @@ def moved_subjects(
 ) -> dict[Place, tuple[str, ...]]:
     """Subjects with other outputs than in the baseline, and other generated code: in which environments, the baseline
     first."""
-    of = {(r.kernel, r.workload, r.device, r.environment): _made(r) for r in records if r.repeats}
+    of = {
+        (r.kernel, r.workload, r.device, r.environment): r.samples[0].generated_sha256 for r in records if r.repeats
+    }
     outputs = {(v.kernel, v.workload, v.device, v.environment): _outputs(v) for v in validations}
     found: dict[Place, tuple[str, ...]] = {}
     for kernel, workload, device in dict.fromkeys(key[:3] for key in of):
@@ -43,13 +44,9 @@ def moved_subjects(
             key[3] for key in others
             if key in of and base in of and of[key] != of[base] and outputs.get(key) != outputs.get(base)
         ]  # fmt: skip
-        if moved and len(found) < MOST:
+        if moved:
             found[kernel, workload, device] = (run.baseline, *moved)
     return found
-
-
-def _made(record: CompiledRecord) -> list[tuple[str, str, str]]:
-    return [(each.kind, each.name, each.sha256) for each in record.generated]
 
 
 def _outputs(validation: ValidationRecord) -> list[str]:

@@ -39,6 +39,7 @@ from harness.schema.storage import Run, load_record
 from harness.worker import protocol
 
 CHECKERS = "checkers"
+MOST_EXCHANGED = 4  # subjects whose generated code is exchanged
 AnyExperiment = TypeVar("AnyExperiment", CheckersRecord, ConditionsRecord, CountersRecord, ProfileRecord, SwapRecord)
 
 
@@ -152,10 +153,12 @@ def explain(context: Context, display: Display, focus: Focus) -> int:
 
 
 def generated_moved(run: Run, focus: Focus) -> dict[Place, tuple[str, ...]]:
-    """What compiles at run time and moved with its generated code, of what the user wants explained."""
+    """What compiles at run time and moved with its generated code, of what the user wants explained: the first in the
+    run, at most `MOST_EXCHANGED`."""
     record = run.load()
     moved = moved_subjects(record, run.experiments(CompiledRecord), run.validations())
-    return {place: environments for place, environments in moved.items() if is_wanted(record, focus, *place)}
+    wanted = [(place, names) for place, names in moved.items() if is_wanted(record, focus, *place)]
+    return dict(wanted[:MOST_EXCHANGED])
 
 
 def generated_swaps(context: Context, focus: Focus) -> Iterator[Step]:

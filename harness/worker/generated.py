@@ -52,7 +52,7 @@ def normalised(text: str, folder: str) -> str:
     """Without the cache's folder, hashes, the environment's folder, places in files, and comments on them."""
     text = HASHES.sub("HASH", text.replace(folder, "$CACHE"))
     text = re.sub(r"\$CACHE(/\w+)*?/[a-z2-7]{2}/HASH", "$CACHE/HASH", text)
-    text = re.sub(r"[^\s'\"]*/site-packages/", "$PACKAGES/", text)
+    text = re.sub(r"(?<![^\s'\"])[^\s'\"]*/site-packages/", "$PACKAGES/", text)  # at a word's beginning alone
     text = re.sub(r"^\s*(#loc.*|\.(loc|file)\s.*|# Source Nodes.*|# .*File: .*)\n", "", text, flags=re.MULTILINE)
     return re.sub(r"\s+loc\((#loc\w*|\"[^\"]*\"[^)]*)\)", "", text)
 
@@ -62,21 +62,21 @@ def _text(kind: str, name: str, path: str, text: str) -> wire.GeneratedFile:
     return wire.GeneratedFile(kind, name, os.path.getsize(path), sha256, text)
 
 
-def _inductor(folder: str) -> Iterator[wire.GeneratedFile]:
-    """Each graph's output code, and the machine code of each C++ kernel in it."""
-    files, graphs = list(_files(folder)), 0
-    kernels: dict[str, str] = {}
-    for path in files:
+def _graphs(folder: str) -> Iterator[tuple[str, str]]:
+    """Path and text of Inductor's output code, of one graph after the other."""
+    for path in _files(folder):
         text = tools.read_text(path) if path.endswith(".py") else ""
         if IS_OUTPUT in text:
-            yield _text("inductor", f"graph {graphs}", path, normalised(text, folder))
-            graphs += 1
-            kernels.update((source.strip(), name) for name, _, _, source in KERNELS.findall(text))
-    for path in files:
-        source = tools.read_text(os.path.splitext(path)[0] + ".cpp").strip() if path.endswith(".so") else ""
-        name = next((name for own, name in kernels.items() if own and source.startswith(own)), "")
-        if name:
-            yield wire.GeneratedFile("so", name, os.path.getsize(path), machine_code.hash_object(path))
+            yield path, text
+
+
+def _inductor(folder: str) -> Iterator[wire.GeneratedFile]:
+    """Each graph's output code, and the machine code of each C++ kernel in it."""
+    for number, (path, text) in enumerate(_graphs(folder)):
+        yield _text("inductor", f"graph {number}", path, normalised(text, folder))
+    names = {kernel.path: kernel.name for kernel in cpp_kernels(folder)}  # several graphs may share one
+    for path, name in names.items():
+        yield wire.GeneratedFile("so", name, os.path.getsize(path), machine_code.hash_object(path))
 
 
 class CppKernel(NamedTuple):
@@ -95,15 +95,16 @@ def signature(source: str) -> str:
 
 
 def cpp_kernels(folder: str) -> list[CppKernel]:
-    """Inductor's C++ kernels, in the order of the graphs and in them."""
-    paths, found = list(_files(folder)), []
-    objects = {tools.read_text(os.path.splitext(path)[0] + ".cpp"): path for path in paths if path.endswith(".so")}
-    for path in paths:
-        text = tools.read_text(path) if path.endswith(".py") else ""
-        for name, _, _, source in KERNELS.findall(text) if IS_OUTPUT in text else ():
-            own = next((library for whole, library in objects.items() if source.strip() in whole), "")
-            found.append(CppKernel(name, signature(source), own))
-    return found
+    """Inductor's C++ kernels whose shared object is there, in the order of the graphs and in them."""
+    libraries = [path for path in _files(folder) if path.endswith(".so")]
+    sources = {path: tools.read_text(os.path.splitext(path)[0] + ".cpp") for path in libraries}
+    return [
+        CppKernel(name, signature(source), path)
+        for _, text in _graphs(folder)
+        for name, compiler, _, source in KERNELS.findall(text)
+        if compiler.startswith("cpp")
+        for path in [path for path, whole in sources.items() if source.strip() in whole][:1]
+    ]
 
 
 def _triton(folder: str, programs: str) -> Iterator[wire.GeneratedFile]:

@@ -221,7 +221,8 @@ def _surroundings(given: Given) -> Rival | None:
 def _generated(given: Given) -> Rival | None:
     """Of what compiles at run time: other generated code, or code of which that is not known."""
     own = (causes.COMPILED_CODE_MOVED, causes.LATENCY_CLOCK_OR_LOAD, causes.LATENCY_THREAD_COUNT)
-    made = next((cell.compiled for cell in given.cells if cell.compiled and cell.compiled.state != SAME), None)
+    every = (cell.compiled for cell in given.cells if cell.compiled)
+    made = next((each for each in every if each.state != SAME and (each.kinds or each.failed)), None)
     if made is None or given.cause.cause in own or given.swapped == PLACE:
         return None
     differs = made.state == DIFFERS

@@ -7,15 +7,18 @@ few of them tell large changes alone (`MIN_EFFECT`), and fewer than `FEWEST` tel
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from statistics import median
 from typing import Any
 
-from harness.schema.compiled_records import CompiledRecord, GeneratedFile
+from harness.schema.compiled_records import CompiledRecord
 from harness.schema.records import Device
 from harness.stats import decide, effects
 from harness.worker import protocol
+from harness.worker.generated import TEXT_CHARACTERS
 from reports import model
 from reports.compare.factors import DIFFERS, SAME, UNKNOWN
 from reports.compare.latency import of_shared_blocks, tested
@@ -27,12 +30,15 @@ MIN_EFFECT, FEWEST = 0.3, 3
 COLD, WARM = "cold", "warm"
 MOST_LINES, CONTEXT = 120, 1  # of a difference that is shown
 KINDS = {"inductor": "Inductor's output code", "so": "machine code of C++ kernels"}  # others by their own name
+UNCOMPARED = "cannot be compared"
+UNSTEADY = f"{UNCOMPARED}: what is generated differs from process to process"
+TOO_LONG = "lines of difference; the record has both texts"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Compiled:
-    """`kinds`: of each kind of file whether it is the same; `diffs`: by file, those that are short, as text;
-    `exchanged`: what the generated code of each did in the other."""
+    """`sides`: the baseline's record and this one's; `first`: verdicts on cold and warm first calls; `exchanged`: what
+    the generated code of each did in the other."""
 
     kernel: str
     workload: str
@@ -42,9 +48,35 @@ class Compiled:
     sides: tuple[CompiledRecord, CompiledRecord]
     record: str
     first: dict[str, Judged] = field(default_factory=dict)
-    kinds: dict[str, str] = field(default_factory=dict)
-    diffs: dict[str, str] = field(default_factory=dict)
     exchanged: str = ""
+
+    @cached_property
+    def kinds(self) -> dict[str, str]:
+        """Of each kind of file whether it is the same. What one environment generates otherwise in each process says
+        nothing of the other, and neither does a digest of bytes that nothing could disassemble."""
+        one, two = map(_by_kind, self.sides)
+        steady = all(side.repeats for side in self.sides)
+        states = {}
+        for kind in dict.fromkeys([*one, *two]):
+            ours, theirs = one.get(kind, []), two.get(kind, [])
+            raw = any(sha256.startswith("raw:") for _, sha256 in (*ours, *theirs))
+            states[kind] = SAME if ours == theirs else DIFFERS if steady and not raw else UNKNOWN
+        return states
+
+    @property
+    def diffs(self) -> dict[str, str]:
+        """By file the difference as text, or how long it is."""
+        base, this = self.sides
+        one, two = map(_texts, self.sides)
+        found = {}
+        for place, before in one.items():
+            here = two.get(place, before)
+            if before != here:
+                names = base.environment, this.environment
+                lines = list(difflib.unified_diff(before, here, *names, lineterm="", n=CONTEXT))
+                shown = "\n".join(lines) if len(lines) <= MOST_LINES else f"{len(lines)} {TOO_LONG}"
+                found[" ".join(place)] = shown
+        return found
 
     @property
     def state(self) -> str:
@@ -60,12 +92,10 @@ class Compiled:
 
     @property
     def generated_text(self) -> str:
-        if not self.kinds:
-            return "nothing was generated"
-        return "; ".join(
-            f"{KINDS.get(kind, kind)} {'differs' if state == DIFFERS else 'is the same' if state == SAME else UNSTEADY}"
-            for kind, state in self.kinds.items()
-        )
+        unsteady = any(side.samples and not side.repeats for side in self.sides)
+        told = {SAME: "is the same", DIFFERS: "differs", UNKNOWN: UNSTEADY if unsteady else UNCOMPARED}
+        texts = [f"{KINDS.get(kind, kind)} {told[state]}" for kind, state in self.kinds.items()]
+        return "; ".join(texts) or self.failed or "nothing was generated"
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -93,9 +123,6 @@ class Compiled:
         """Of cold or warm first calls, in seconds; of `later` ones too."""
         values = [_of(sample, what) for sample in self.sides[side].samples]
         return median(values) if values else None
-
-
-UNSTEADY = "differs from process to process"
 
 
 def shown_configuration(values: dict[str, str] | None) -> str:
@@ -127,8 +154,7 @@ def pair(base: CompiledRecord, this: CompiledRecord, path: str) -> Compiled:
     """What was generated in two environments; first calls are judged together with those of all others."""
     return Compiled(
         kernel=this.kernel, workload=this.workload, device=this.device, environment=this.environment,
-        baseline=base.environment, sides=(base, this), record=path, kinds=_kinds(base, this),
-        diffs=dict(_diffs(base, this)),
+        baseline=base.environment, sides=(base, this), record=path,
     )  # fmt: skip
 
 
@@ -164,35 +190,11 @@ def _by_kind(record: CompiledRecord) -> dict[str, list[tuple[str, str]]]:
     return found
 
 
-def _kinds(base: CompiledRecord, this: CompiledRecord) -> dict[str, str]:
-    """Of each kind whether its files are the same. What one environment generates otherwise in each process says
-    nothing of the other, and neither does a digest of bytes that nothing could disassemble."""
-    one, two = _by_kind(base), _by_kind(this)
-    steady = base.repeats and this.repeats
-    states = {}
-    for kind in dict.fromkeys([*one, *two]):
-        ours, theirs = one.get(kind, []), two.get(kind, [])
-        raw = any(sha256.startswith("raw:") for _, sha256 in (*ours, *theirs))
-        states[kind] = SAME if ours == theirs else DIFFERS if steady and not raw else UNKNOWN
-    return states
-
-
-def _texts(record: CompiledRecord) -> dict[tuple[str, str], GeneratedFile]:
-    """By kind and name, of which there is one file alone."""
-    places = [(each.kind, each.name) for each in record.generated]
-    return {place: each for place, each in zip(places, record.generated, strict=True) if places.count(place) == 1}
-
-
-def _diffs(base: CompiledRecord, this: CompiledRecord) -> Iterator[tuple[str, str]]:
-    one, two = _texts(base), _texts(this)
-    for place in one.keys() & two.keys():
-        before, here = one[place].text, two[place].text
-        if before and here and before != here:
-            lines = list(
-                difflib.unified_diff(before.splitlines(), here.splitlines(), base.environment, this.environment,
-                                     lineterm="", n=CONTEXT)
-            )  # fmt: skip
-            if len(lines) <= MOST_LINES:
-                yield " ".join(place), "\n".join(lines)
-            else:
-                yield " ".join(place), f"{len(lines)} lines of difference; the record has both texts"
+def _texts(record: CompiledRecord) -> dict[tuple[str, str], list[str]]:
+    """The lines of each text that is there, by its file's kind and name, where one file alone is called so."""
+    count = Counter((each.kind, each.name) for each in record.generated)
+    return {
+        (each.kind, each.name): each.text.splitlines()
+        for each in record.generated
+        if 0 < len(each.text) <= TEXT_CHARACTERS and count[each.kind, each.name] == 1
+    }

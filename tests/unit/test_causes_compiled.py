@@ -20,14 +20,15 @@ from tests.unit.test_compiled import output, record
 
 PLAIN, COMPILED = "gelu-fp32", "gelu.compiled-fp32"
 WRONG = Case(passed=2, bits="new", units=400.0)
+LESS_EXACT = Case(bits="new", units=3.9)
 PLACES = [(BASE, BASE), (BASE, NEXT), (NEXT, BASE), (NEXT, NEXT)]
 
 
-def operators(folder: Path, *, plain: Case | None = None, generated: str = "other", swapped: str = "",
-              workloads: tuple[str, ...] = (PLAIN, COMPILED)) -> list[Cause]:  # fmt: skip
+def operators(folder: Path, *, compiled: Case = WRONG, plain: Case | None = None, generated: str = "other",
+              swapped: str = "", workloads: tuple[str, ...] = (PLAIN, COMPILED)) -> list[Cause]:  # fmt: skip
     """A compiled operator that is wrong in the other environment, and the causes of its rows. `swapped`: whether right
     (A) or wrong (B), of the baseline's code at home and away, then of the other's away and at home."""
-    told = {(NEXT, target, COMPILED): WRONG for target in ("kernel", "model")}
+    told = {(NEXT, target, COMPILED): compiled for target in ("kernel", "model")}
     told |= {(NEXT, target, PLAIN): plain for target in ("kernel", "model") if plain is not None}
     run = write_run(folder, Spec(kernels=("pytorch",), references=("model",), workloads=workloads, trials=10,
                                  launches=1, cases=told))  # fmt: skip
@@ -42,7 +43,8 @@ def operators(folder: Path, *, plain: Case | None = None, generated: str = "othe
     save_record(run.run_path(), known.model_copy(update={"kernels": kernels, "workloads": workloads_told}))
     for environment, text in ((BASE, "a"), (NEXT, "a" if generated == "same" else "b")):
         path = run.experiment_path(environment, "pytorch", "cpu", COMPILED, "compiled")
-        save_record(path, record(environment, workload=COMPILED, generated=[output(text)]))
+        made = [output(text)] if generated != "nothing" else []
+        save_record(path, record(environment, workload=COMPILED, generated=made))
     if swapped:
         results = [
             SwapResult(status="ok", code_from=code, run_in=place, runs=10, passed=10 if letter == "A" else 2,
@@ -61,7 +63,12 @@ GRADES: dict[str, tuple[dict[str, Any], str, str]] = {
     "goes with the code": ({"swapped": "AABB"}, causes.COMPILED_CODE_MOVED, causes.DECISIVE),
     "goes with the place": ({"swapped": "ABAB"}, causes.OPERATOR_MOVED, causes.DECISIVE),
     "the plain call moved, too": ({"plain": WRONG}, causes.OPERATOR_MOVED, causes.SUGGESTIVE),
+    "only less exact": ({"compiled": LESS_EXACT}, causes.COMPILED_CODE_MOVED, causes.STRONG),
+    "only less exact, as the plain call": (
+        {"compiled": LESS_EXACT, "plain": LESS_EXACT}, causes.OPERATOR_MOVED, causes.SUGGESTIVE,
+    ),
     "the same was generated": ({"generated": "same"}, causes.OPERATOR_MOVED, causes.DECISIVE),
+    "nothing was generated": ({"generated": "nothing"}, causes.OPERATOR_MOVED, causes.DECISIVE),
 }
 
 

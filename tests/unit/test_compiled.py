@@ -86,7 +86,8 @@ def test_bytes_that_nothing_disassembles_are_no_difference(evidence: Evidence) -
         record(name, generated=[GeneratedFile(kind="cubin", name="add", size_bytes=1, sha256=f"raw:{name}")])
         for name in (BASE, THIS)
     )
-    assert told(evidence, one, two).state == UNKNOWN
+    found = told(evidence, one, two)
+    assert found.state == UNKNOWN and found.generated_text == "cubin cannot be compared"
 
 
 def test_another_configuration_is_told_with_both(evidence: Evidence) -> None:

@@ -9,13 +9,14 @@ import pytest
 from harness.config.matrix import Matrix
 from harness.config.plan import Facts
 from harness.config.planner import plan_run
-from harness.experiments.compiled import subjects
+from harness.experiments.compiled import implausible, subjects
 from harness.experiments.generated import moved_subjects, why_not
 from harness.schema.run_records import Selection
+from harness.worker import protocol, wire
 from harness.worker.generated import CppKernel, cpp_kernels, signature
 from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.synthetic import write_run
-from tests.unit.test_compiled import output, record
+from tests.unit.test_compiled import record, sample
 from tests.unit.test_worker_generated import inductor
 
 
@@ -30,6 +31,7 @@ def test_both_versions_write_one_signature(integer: str) -> None:
 
 
 def test_kernels_are_found_with_their_shared_objects(tmp_path: Path) -> None:
+    inductor(tmp_path / "gpu", call="triton('triton_poi_fused_gelu_0', ")
     (found,) = cpp_kernels(str(inductor(tmp_path)))
     assert (found.name, found.signature) == ("cpp_fused_gelu_0", "const float*") and found.path.endswith(".so")
 
@@ -65,8 +67,15 @@ def test_code_is_exchanged_where_it_and_the_outputs_moved(tmp_path: Path, bits: 
     run = write_run(tmp_path, Spec(workloads=(workload,), cases={(NEXT, "kernel", workload): Case(bits=bits)}))
     place = run.load().cells[0].kernel, workload
     records = [
-        record(environment, kernel=place[0], workload=workload, generated=[output(made)])
+        record(environment, kernel=place[0], workload=workload, samples=[sample(0, 20.0, sha256=made)])
         for environment, made in ((BASE, "a"), (NEXT, text))
     ]
     found = moved_subjects(run.load(), records, run.validations())
     assert found == ({(*place, "cpu"): (BASE, NEXT)} if moved else {})
+
+
+@pytest.mark.parametrize(("first_s", "later_us"), [(0.0, 5.0), (-1.0, 5.0), (11.0, 5.0), (2.0, 0.0), (2.0, None)])
+def test_times_that_no_process_can_have_taken_are_refused(first_s: float, later_us: float | None) -> None:
+    claimed = wire.CompiledResult(protocol.OK, first_s=first_s, later_us=later_us)
+    assert "it claims a first call of" in implausible(claimed, 10.0)
+    assert implausible(wire.CompiledResult(protocol.OK, first_s=2.0, later_us=5.0), 10.0) == ""

@@ -32,8 +32,9 @@ def plain_call(evidence: Evidence, row: Comparison, workload: str) -> PlainCall 
         return None
     bits = correctness.compare_bits(base, this, protocol.MODEL)
     same_bits, same_end = bits.word == "identical", base.status == this.status
-    unmoved = same_bits if row.correctness.verdict in model.EXACTNESS else same_bits or (same_end and not bits.unsteady)
+    by_bits = row.correctness.verdict in model.EXACTNESS
+    unmoved = same_bits or (same_end and not by_bits and not bits.unsteady)
     how = "gives the same bits in both environments" if same_bits else f"is {this.status} in both environments"
     path = evidence.validation_pointer(this)
     seen = Seen(text=f"{workload}: the same call without torch.compile {how}", record=path) if unmoved else None
-    return PlainCall(moved=not same_end, seen=seen)
+    return PlainCall(moved=not same_end or (by_bits and bits.word == "differ"), seen=seen)

@@ -27,13 +27,14 @@ def compiled_code_moved(case: CaseFacts) -> Cause | None:
         and cell.inputs.state == SAME and cell.bits.state == DIFFERS
     ]  # fmt: skip
     follows = case.swap[1].follows if case.swap else None
-    plain = next((cell.plain for cell in cells if cell.plain is not None), None)
-    if case.alone or case.one_torch or not cells or follows not in (None, OBJECT) or (plain and plain.moved):
+    plain = [cell.plain for cell in cells if cell.plain is not None]
+    if case.alone or case.one_torch or not cells or follows not in (None, OBJECT) or any(each.moved for each in plain):
         return None
     cell = cells[0]
     made = cell.compiled
     assert made is not None
-    unmoved = plain.seen if plain is not None else None
+    stays = [each.seen for each in plain if each.seen is not None]
+    unmoved = stays[0] if len(stays) == len(cells) else None
     grade = DECISIVE if follows == OBJECT else STRONG if unmoved is not None else SUGGESTIVE
     swapped = Seen(text=EXCHANGED, record=case.swap[1].path) if case.swap and follows == OBJECT else None
     return make(
