@@ -20,7 +20,7 @@ from .digest import digest, sketch
 from .operators import Operator, flatten, generator_of
 from .places import Lines, Modules
 from .programs import Programs
-from .storages import State, Storages, geometry
+from .storages import Lending, State, Storages, geometry
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[misc]
@@ -38,6 +38,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.notes: set[str] = set()
         self.alive: list[tuple[State, int, int]] = []
         self.hooks = [
+            Lending(self.storages),
             optimizers.register_optimizer_step_pre_hook(self._enter_step),
             optimizers.register_optimizer_step_post_hook(self._leave_step),
         ]

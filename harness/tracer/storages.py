@@ -5,14 +5,17 @@ A storage is known by its address, which no other one gets while a weak referenc
 
 from __future__ import annotations
 
-from typing import Any, Optional, Tuple
+import functools
+from typing import Any, Callable, Optional, Tuple
 
+import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from .digest import digest
 
 Source = Optional[Tuple[int, int]]  # operator, and which of its outputs
 PURGED_EVERY = 4096  # new storages
+LENDING = ("numpy", "data_ptr", "__dlpack__")  # methods of a tensor that hand its memory out
 
 
 class State:
@@ -21,6 +24,7 @@ class State:
     def __init__(self, storage: Any) -> None:
         self.alive = StorageWeakRef(storage)
         self.blank = False  # it was allocated, and nothing has written to it
+        self.shared = False  # with numpy or another library, which writes unseen
         self.last: Source = None  # (operator, slot) that wrote to it last, through whichever tensor
         self.digests: dict[Any, str] = {}  # by geometry
         self.made: dict[Any, Source] = {}
@@ -60,12 +64,45 @@ class Storages:
         state = self.of(tensor)
         if state is None or state.blank:
             return ""
+        if state.shared or state.last is None:  # what no recorded operator wrote may be numpy's own
+            return digest(tensor)
         place = geometry(tensor)
         if place not in state.digests:
             state.digests[place] = digest(tensor)
         return state.digests[place]
 
+    def share(self, tensor: Any) -> None:
+        """From now on others may write to a tensor's memory."""
+        state = self.of(tensor)
+        if state is not None:
+            state.shared = True
+
     def source(self, tensor: Any) -> Source:
         """[operator, slot] that made or wrote a tensor; None where no operator that was recorded did."""
         state = self.of(tensor)
         return None if state is None else state.made.get(geometry(tensor), state.last)
+
+
+class Lending:
+    """Marks the storage of every tensor whose memory is handed out, until `remove`."""
+
+    def __init__(self, storages: Storages) -> None:
+        self.own = {name: vars(torch.Tensor).get(name) for name in LENDING}
+        for name in LENDING:
+            setattr(torch.Tensor, name, _marking(getattr(torch.Tensor, name), storages))
+
+    def remove(self) -> None:
+        for name, method in self.own.items():
+            if method is None:  # its base class has it
+                delattr(torch.Tensor, name)
+            else:
+                setattr(torch.Tensor, name, method)
+
+
+def _marking(method: Callable[..., Any], storages: Storages) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def marked(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        storages.share(tensor)
+        return method(tensor, *args, **kwargs)
+
+    return marked
