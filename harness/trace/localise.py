@@ -107,6 +107,8 @@ class _Examination:
 
     def _compare_inputs(self, one: Operator, other: Operator) -> tuple[bool, str]:
         """Whether all that goes in is equal; and what is not, where it may be the origin by itself."""
+        if one.is_given_unknown or other.is_given_unknown:
+            return False, VALUES
         if any(a.differs(b) for a, b in zip(one.inputs, other.inputs, strict=True)):
             return False, VALUES
         if one.generator != other.generator:
@@ -158,6 +160,10 @@ class _Examination:
         draws = [[t.operators[i].generator for i in r if t.operators[i].generator] for t, r in
                  ((self.good, region.good), (self.bad, region.bad))]  # fmt: skip
         if draws[0] != draws[1] and all(draws):
+            equal = False
+        if any(self.good.operators[i].is_given_unknown for i in region.good):
+            equal = False
+        if any(self.bad.operators[i].is_given_unknown for i in region.bad):
             equal = False
         before, after = names_of(self.good, region.good), names_of(self.bad, region.bad)
         outputs = tuple((one, other) for one, other in each.outputs if one is not None and other is not None)

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from .digest import UNKNOWN
+
 EMPTY = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "resize_", "set_")
 UNDECLARED = ("running_mean", "running_var")  # written by batch normalisation in training, without a mark
 
@@ -52,5 +54,8 @@ def flatten(value: Any, tensors: list[Any], scalars: list[str] | None = None) ->
     elif isinstance(value, dict):
         for name in sorted(value):
             flatten(value[name], tensors, scalars)
+    elif isinstance(value, torch.ScriptObject):  # such as the packed weights of a quantised layer
+        if scalars is not None:
+            scalars.append(UNKNOWN)
     elif scalars is not None and not isinstance(value, torch.Generator):
         scalars.append(repr(value))

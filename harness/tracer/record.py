@@ -16,7 +16,7 @@ import torch
 from torch.optim import optimizer as optimizers
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .digest import digest, sketch
+from .digest import UNKNOWN, digest, sketch
 from .operators import Operator, flatten, generator_of
 from .places import Lines, Modules
 from .programs import Programs
@@ -133,8 +133,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         if view:
             return ["", _type(tensor), list(_stride(tensor)), None]
         made = self.storages.digest(tensor)
+        made = "" if made == UNKNOWN else made
         row = None
-        if made and (tensor.is_floating_point() or tensor.is_complex()):
+        if made and tensor.layout is torch.strided and (tensor.is_floating_point() or tensor.is_complex()):
             self.sketches.write(sketch(tensor))
             row, self.rows = self.rows, self.rows + 1
         return [made, _type(tensor), list(_stride(tensor)), row]
@@ -160,7 +161,10 @@ def _put(stored: Any, tensor: Any) -> bool:
     """Overwrite a tensor; whether that changed anything."""
     if stored.shape != tensor.shape or stored.dtype != tensor.dtype or digest(stored) == digest(tensor):
         return False
-    tensor.data.copy_(stored)
+    try:
+        tensor.data.copy_(stored)
+    except RuntimeError:  # some sparse ones cannot
+        return False
     return True
 
 

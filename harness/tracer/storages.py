@@ -60,9 +60,11 @@ class Storages:
         return state
 
     def digest(self, tensor: Any) -> str:
-        """Of a tensor as it is now; "" where nothing has written it, or it is not dense."""
+        """Of a tensor as it is now; "" where nothing has written it."""
         state = self.of(tensor)
-        if state is None or state.blank:
+        if state is None:  # sparse tensors have no storage
+            return digest(tensor)
+        if state.blank:
             return ""
         if state.shared or state.last is None:  # what no recorded operator wrote may be numpy's own
             return digest(tensor)
