@@ -8,7 +8,7 @@ import torch
 
 from .digest import UNKNOWN
 
-EMPTY = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "resize_", "set_")
+EMPTY = ("empty", "new_empty", "_empty")  # what allocates begins so, and writes nothing
 UNDECLARED = ("running_mean", "running_var")  # written by batch normalisation in training, without a mark
 
 
@@ -19,7 +19,7 @@ class Operator:
         schema = overload._schema
         self.name: str = schema.name + ("." + schema.overload_name if schema.overload_name else "")
         base = schema.name.partition("::")[2]
-        self.blank = base in EMPTY
+        self.blank = base.startswith(EMPTY)
         self.random = torch.Tag.nondeterministic_seeded in overload.tags
         self.takes_value = base == "_local_scalar_dense"
         arguments = list(schema.arguments)

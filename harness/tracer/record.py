@@ -17,10 +17,11 @@ from torch.optim import optimizer as optimizers
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .digest import UNKNOWN, digest, sketch
+from .methods import Methods
 from .operators import Operator, flatten, generator_of
 from .places import Lines, Modules
 from .programs import Programs
-from .storages import Lending, State, Storages, geometry
+from .storages import State, Storages, geometry
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[misc]
@@ -38,7 +39,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.notes: set[str] = set()
         self.alive: list[tuple[State, int, int]] = []
         self.hooks = [
-            Lending(self.storages),
+            Methods(self.storages),
             optimizers.register_optimizer_step_pre_hook(self._enter_step),
             optimizers.register_optimizer_step_post_hook(self._leave_step),
         ]

@@ -5,17 +5,14 @@ A storage is known by its address, which no other one gets while a weak referenc
 
 from __future__ import annotations
 
-import functools
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Optional, Tuple
 
-import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from .digest import digest
 
 Source = Optional[Tuple[int, int]]  # operator, and which of its outputs
 PURGED_EVERY = 4096  # new storages
-LENDING = ("numpy", "data_ptr", "__dlpack__")  # methods of a tensor that hand its memory out
 
 
 class State:
@@ -83,28 +80,3 @@ class Storages:
         """[operator, slot] that made or wrote a tensor; None where no operator that was recorded did."""
         state = self.of(tensor)
         return None if state is None else state.made.get(geometry(tensor), state.last)
-
-
-class Lending:
-    """Marks the storage of every tensor whose memory is handed out, until `remove`."""
-
-    def __init__(self, storages: Storages) -> None:
-        self.own = {name: vars(torch.Tensor).get(name) for name in LENDING}
-        for name in LENDING:
-            setattr(torch.Tensor, name, _marking(getattr(torch.Tensor, name), storages))
-
-    def remove(self) -> None:
-        for name, method in self.own.items():
-            if method is None:  # its base class has it
-                delattr(torch.Tensor, name)
-            else:
-                setattr(torch.Tensor, name, method)
-
-
-def _marking(method: Callable[..., Any], storages: Storages) -> Callable[..., Any]:
-    @functools.wraps(method)
-    def marked(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        storages.share(tensor)
-        return method(tensor, *args, **kwargs)
-
-    return marked

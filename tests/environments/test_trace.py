@@ -44,6 +44,7 @@ CASES = {
     "nondeterministic": Expected("does_not_repeat", code=UNDECIDED),
     "numpy_writes": Expected("not_explained", code=UNDECIDED),
     "raises": Expected("not_explained", code=UNDECIDED),
+    "sparse": Expected("not_explained", code=UNDECIDED),
     "two_changes": Expected("proven", (("leaky_relu", "leaky_relu"), ("masked_fill", "masked_fill"))),
 }
 
