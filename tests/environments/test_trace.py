@@ -13,7 +13,7 @@ import pytest
 from harness.cli import main
 from harness.errors import BAD_INPUT
 from tests.conftest import ROOT
-from tests.programs import load_index, mistakes, traced
+from tests.traces import load_index, mistakes, traced
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(900)]
 

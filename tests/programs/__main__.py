@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.programs import load_index, mistakes, traced
+from tests.traces import Expected, load_index, mistakes, traced
 
 
 def parser() -> argparse.ArgumentParser:
@@ -16,6 +16,16 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("names", nargs="*", metavar="NAME", help="these programs alone")
     parser.add_argument("--out", type=Path, metavar="DIR", help="keep the pages and logs; default: a folder that goes")
     return parser
+
+
+def checked(name: str, case: Expected, out: Path) -> tuple[str, list[str]]:
+    """The verdict, and what is wrong with the answer."""
+    with (out / f"{name}.log").open("w") as log, contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
+        try:
+            code, found = traced(name, out / name)
+        except Exception as error:  # a mistake of ours is no reason to leave the others out
+            return "crash", [repr(error)]
+    return found.get("verdict", ""), mistakes(case, code, found)
 
 
 def main(argv: list[str]) -> int:
@@ -31,10 +41,8 @@ def main(argv: list[str]) -> int:
         out = (given.out or Path(folder)).absolute()
         out.mkdir(parents=True, exist_ok=True)
         for name in names:
-            with (out / f"{name}.log").open("w") as log, contextlib.redirect_stdout(log):
-                code, found = traced(name, out / name)
-            wrong[name] = mistakes(index[name], code, found)
-            print(f"{name:18} {found.get('verdict', ''):16} {'; '.join(wrong[name]) or 'right'}", flush=True)
+            verdict, wrong[name] = checked(name, index[name], out)
+            print(f"{name:18} {verdict:16} {'; '.join(wrong[name]) or 'right'}", flush=True)
     for blind, label in ((False, "written with the code"), (True, "written down before it was traced")):
         group = [name for name in names if index[name].blind == blind]
         if group:

@@ -16,8 +16,9 @@ from pydantic import TypeAdapter
 from harness.cli import main
 from harness.errors import DONE, UNDECIDED
 from harness.trace import outcome as o
+from tests.conftest import ROOT
 
-FOLDER = Path(__file__).parent
+FOLDER = ROOT / "tests" / "programs"
 PYTEST = "pytest==8.3.4"
 
 
@@ -56,7 +57,7 @@ def _inside() -> Iterator[None]:
 def traced(name: str, out: Path, *options: str) -> tuple[int, dict[str, Any]]:
     """The exit code, and summary.json; empty where there is none."""
     command = load_index()[name].command or ("python", f"{name}.py")
-    matrix = FOLDER.parent.parent / "matrix.yaml"
+    matrix = ROOT / "matrix.yaml"
     words = ["trace", "--good", "2.1.0", "--bad", "2.5.0", f"--matrix={matrix}", f"--out={out}", *options]
     if command[0] == "pytest":
         pins = out.parent / f"{out.name}.txt"
