@@ -1,7 +1,8 @@
 """What a run came to, and how far two are apart. Pure.
 
 The end result is the exception and exit code, the numbers that left PyTorch, in their order, the tensors that the
-script still held when it ended, the last outputs, and what it printed.
+script still held when it ended, the last outputs, and what it printed. Tensors are paired by type and by the line that
+wrote them. One that only one version holds, such as a new counter of an optimiser, is not compared.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.trace.align import Pair, Region, gaps, match
 from harness.trace.localise import last_outputs
 from harness.trace.model import Place, Trace
 
@@ -24,13 +26,38 @@ class Result:
     ended: tuple[int, str]  # exit code and exception
     numbers: tuple[str, ...]
     digests: tuple[tuple[str, str], ...]  # type and digest of what was left
+    lines: tuple[str, ...]  # that wrote it, with the phase
     sketches: tuple[Sketch | None, ...]
     printed: tuple[str, ...]
 
     def equals(self, other: Result) -> bool:
         """Bit for bit, but for what was printed: versions and times of day are printed too."""
-        mine, theirs = ((each.ended, each.numbers, each.digests) for each in (self, other))
-        return mine == theirs
+        pairs, rest = held_pairs(self, other)
+        return (
+            (self.ended, self.numbers) == (other.ended, other.numbers)
+            and all(self.digests[i] == other.digests[j] for i, j in pairs)
+            and not any(each.good and each.bad for each in rest)
+        )
+
+
+def held_pairs(one: Result, other: Result) -> tuple[list[Pair], list[Region]]:
+    """Tensors that correspond to each other, and between them those that have no counterpart."""
+    sides = [list(zip((kind for kind, _ in each.digests), each.lines, strict=True)) for each in (one, other)]
+    pairs = match(*sides)
+    for gap in gaps(pairs, len(sides[0]), len(sides[1])):
+        kinds = [sides[0][i][0] for i in gap.good], [sides[1][j][0] for j in gap.bad]
+        pairs = pairs + [(gap.good[i], gap.bad[j]) for i, j in match(*kinds)]
+    pairs = sorted(pairs)
+    return pairs, gaps(pairs, len(sides[0]), len(sides[1]))
+
+
+def held_by_one(one: Result, other: Result) -> list[tuple[int, int, str]]:
+    """What is not compared: on which side, how many tensors, and where the first of them was written."""
+    _, rest = held_pairs(one, other)
+    mine = [i for each in rest if not each.bad for i in each.good]
+    theirs = [j for each in rest if not each.good for j in each.bad]
+    sides = enumerate(((one, mine), (other, theirs)))
+    return [(side, len(places), result.lines[places[0]]) for side, (result, places) in sides if places]
 
 
 def result_of(trace: Trace) -> Result:
@@ -40,6 +67,7 @@ def result_of(trace: Trace) -> Result:
         ended=(trace.end.code, trace.end.exception),
         numbers=tuple(each.value for each in trace.operators if each.value),
         digests=tuple((value.type, value.digest) for value in values),
+        lines=tuple(f"{trace.operators[op].phase} {trace.operators[op].line}" for op, _ in places),
         sketches=tuple(map(trace.sketch, places)),
         printed=tuple(trace.end.printed.splitlines()),
     )
@@ -68,13 +96,14 @@ def distances(one: Result, other: Result) -> tuple[float, float]:
     as where the runs ended in other ways."""
     if one.ended != other.ended or len(one.numbers) != len(other.numbers):
         return math.inf, math.inf
-    if [kind for kind, _ in one.digests] != [kind for kind, _ in other.digests]:
+    pairs, rest = held_pairs(one, other)
+    if any(each.good and each.bad for each in rest):
         return math.inf, math.inf
     numbers = [relative_number(a, b) for a, b in zip(one.numbers, other.numbers, strict=True)]
     tensors = list[float]()
-    moved = [a[1] != b[1] for a, b in zip(one.digests, other.digests, strict=True)]
-    for differs, a, b in zip(moved, one.sketches, other.sketches, strict=True):
-        if differs:
+    for i, j in pairs:
+        if one.digests[i] != other.digests[j]:
+            a, b = one.sketches[i], other.sketches[j]
             tensors.append(relative(a, b) if a is not None and b is not None else math.inf)
     return max(numbers, default=0.0), max(tensors, default=0.0)
 

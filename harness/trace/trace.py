@@ -13,7 +13,7 @@ from typing import Any
 from harness.trace import answer
 from harness.trace import outcome as o
 from harness.trace.align import Alignment, changes
-from harness.trace.ends import distances, growth, printed_difference, result_of, unstable_lines
+from harness.trace.ends import distances, growth, held_by_one, printed_difference, result_of, unstable_lines
 from harness.trace.judge import judge_all
 from harness.trace.localise import ARGUMENTS, DRAWS, LAYOUT, Site
 from harness.trace.model import Operator, Trace
@@ -77,6 +77,9 @@ def _facts(found: Outcome, experiment: Experiment) -> None:
     g, b, alignment = experiment.given, experiment.taken, experiment.alignment
     ends = (experiment.wanted, experiment.had)
     found.numbers, found.tensors = distances(*ends)
+    for side, count, line in held_by_one(*ends):
+        version = (found.good, found.bad)[side]
+        found.notes.append(f"only {version} holds {count} of the tensors that are left; not compared; first: {line}")
     found.ended = {side: each.ended[1] or f"exit code {each.ended[0]}" * bool(each.ended[0]) for side, each in
                    zip(("good", "bad"), ends, strict=True)}  # fmt: skip
     found.changes = sorted(changes(g, b, alignment), key=lambda row: -int(str(row["times"])))[:SHOWN]

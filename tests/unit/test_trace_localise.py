@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from harness.trace.align import align
-from harness.trace.ends import distance, result_of
+from harness.trace.ends import Result, distance, held_by_one, result_of
 from harness.trace.localise import ARGUMENTS, DRAWS, LAYOUT, Guard, Site, examine
 from harness.trace.model import End, Trace
 from harness.trace.prove import Experiment, first_unrepeated, origins, requests, share, stored, unstable_operators
-from tests.unit.traced import op, trace
+from tests.unit.traced import FLOAT, op, trace
 
 
 def sites(good: Trace, bad: Trace) -> dict[str, Site]:
@@ -125,6 +126,20 @@ class Replayer:
     def record(self, **request: Any) -> Trace:
         self.asked.append(request)
         return self.runs.pop(0)
+
+
+def test_a_tensor_that_one_version_alone_holds_is_no_difference_and_one_of_another_type_is() -> None:
+    def held(*lines: str, kind: str = FLOAT) -> Result:
+        one = trace(*(op("m", gives=["x"], line=line) for line in lines), op("z", gives=["z"]),
+                    alive=[(place, 0) for place in range(len(lines))])  # fmt: skip
+        return replace(result_of(one), digests=tuple((kind, digest) for _, digest in result_of(one).digests))
+
+    few, many = held("s.py:1", "s.py:3"), held("s.py:1", "s.py:2", "s.py:3")
+    assert few.equals(many) and distance(few, many) == 0.0
+    assert held_by_one(few, many) == [(1, 1, "forward s.py:2")]
+    assert few.equals(held("s.py:1", "s.py:4"))  # the line of another branch
+    other = held("s.py:1", "s.py:3", kind="float64[4]")
+    assert not few.equals(other) and distance(few, other) == math.inf
 
 
 def test_an_origin_behind_another_joins_and_all_that_is_put_back_is_stored() -> None:
