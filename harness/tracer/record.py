@@ -3,7 +3,7 @@
 A line: `i` index, `n` name and overload, `p` phase, `m` module path, `l` the user's line (of a backward operator that
 of the forward call), `in` and `out` (per tensor: digest, type and shape, strides, source or row of the sketch), `s` all
 other arguments, `g` digest of the generator's state where it is random, `v` the value that leaves PyTorch, `put` where
-an output was replaced.
+an output, or an input, was replaced.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.optim import optimizer as optimizers
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .digest import digest, sketch
-from .operators import Operator, flatten, generator_of
+from .operators import Operator, flatten, generator_of, rebuilt
 from .places import Lines, Modules
 from .programs import Programs
 from .storages import State, Storages, geometry
@@ -45,6 +45,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.store = {int(op): slots for op, slots in request.get("store", {}).items()}
         self.guards = {int(op): guards for op, guards in request.get("guards", {}).items()}
         self.puts = {int(op): puts for op, puts in request.get("puts", {}).items()}
+        self.feeds = {int(op): feeds for op, feeds in request.get("feeds", {}).items()}
         self.refused: set[int] = set()  # groups whose inputs were not those of the other version
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -68,6 +69,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         for place, wanted, group in self.guards.get(index, ()):
             if place >= len(inputs) or line["in"][place][0] != wanted:
                 self.refused.add(group)
+        if index in self.feeds:
+            args, kwargs = self._fed(index, operator, args, kwargs, inputs, line)
         self.programs.before(index, operator, args, kwargs, self.storages)
         result = func(*args, **kwargs)
         outputs: list[Any] = []
@@ -78,6 +81,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             line["v"] = repr(result)
         self.file.write(json.dumps(line, separators=(",", ":")) + "\n")
         return result
+
+    def _fed(
+        self, index: int, operator: Operator, args: Any, kwargs: Any, inputs: list[Any], line: dict[str, Any]
+    ) -> Any:
+        """The arguments, with stored tensors in place of some inputs: but for those that are written to."""
+        written = operator.mutated(args, kwargs)
+        for place, name, group in self.feeds[index]:
+            if group not in self.refused and all(inputs[place] is not each for each in written):
+                inputs[place] = torch.load(name)
+                line.setdefault("put", []).append(place)
+        tensors = iter(inputs)
+        return rebuilt(args, tensors), rebuilt(kwargs, tensors)
 
     def _place(self, line: dict[str, Any]) -> None:
         here, module, phase = self.lines.here(), self.modules.path, "forward"

@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.trace.align import align
 from harness.trace.ends import Result, distance, held_by_one, result_of
-from harness.trace.localise import ARGUMENTS, DRAWS, LAYOUT, Guard, Site, examine
+from harness.trace.localise import ARGUMENTS, DRAWS, LAYOUT, Feed, Guard, Site, examine
 from harness.trace.model import End, Trace
 from harness.trace.prove import Experiment, first_unrepeated, origins, requests, share, stored, unstable_operators
 from tests.unit.traced import FLOAT, op, trace
@@ -40,6 +40,28 @@ def test_nothing_differs_where_nothing_moved() -> None:
     assert not any(site.differs for site in sites(chain("n", "m"), chain("n", "m")).values())
 
 
+def test_a_step_that_vanished_is_put_back_where_it_was_read() -> None:
+    start = op("randn", gives=["x"])
+    good = trace(start, op("norm", [("x", (0, 0))], ["n"]), op("mm", [("n", (1, 0))], ["m1"]))
+    bad = trace(start, op("mm", [("x", (0, 0))], ["m2"]))
+    site = sites(good, bad)["norm -> nothing"]
+    assert site.is_origin and site.feeds == (Feed(Guard(1, 0, "x"), (1, 0)),)
+    assert stored([site], [site.kind]) == {1: [0]}
+    asked = requests([site], [site.kind], "DIR")
+    assert asked == {"puts": {}, "feeds": {1: [[0, "DIR/1-0.pt", 0]]}, "guards": {1: [[0, "x", 0]]}}
+
+
+def test_a_view_is_named_and_what_it_shows_is_not_overwritten() -> None:
+    start = op("randn", gives=["x"])
+    good = trace(start, op("t", [("x", (0, 0))], [""]), op("mm", [("xT", (1, 0))], ["m1"]))
+    bad = trace(start, op("flip", [("x", (0, 0))], [""]), op("mm", [("xF", (1, 0))], ["m2"]))
+    site = sites(good, bad)["t -> flip"]
+    assert site.guards == (Guard(1, 0, "x"),) and site.feeds == (Feed(Guard(2, 0, ""), (1, 0)),)
+    bad = trace(start, op("mm", [("x", (0, 0))], ["m2"]))
+    site = sites(good, bad)["t -> nothing"]
+    assert site.is_origin and not site.outputs and [feed.good for feed in site.feeds] == [(1, 0)]
+
+
 def test_an_output_that_nobody_reads_is_no_origin() -> None:
     def one(extra: str) -> Trace:
         return trace(op("attend", gives=["o", extra]), op("sum", [("o", (0, 0))], ["s"]))
@@ -60,7 +82,7 @@ def test_a_region_with_equal_inputs_and_other_outputs_is_an_origin_with_its_guar
     assert site.outputs == (((1, 0), (2, 0)),)
     assert site.guards == (Guard(1, 0, "x"),)
     asked = requests([site], [site.kind], "DIR")
-    assert asked == {"puts": {2: [[0, "DIR/1-0.pt", 0]]}, "guards": {1: [[0, "x", 0]]}}
+    assert asked == {"puts": {2: [[0, "DIR/1-0.pt", 0]]}, "feeds": {}, "guards": {1: [[0, "x", 0]]}}
     assert stored([site], [site.kind]) == {1: [0]}
 
 
