@@ -1,9 +1,9 @@
 """The recorder: a dispatch mode below autograd that writes a line of JSON for every operator.
 
-A line: `i` index, `n` name and overload, `p` phase, `m` module path, `l` the user's line (of a backward operator that
-of the forward call), `in` and `out` (per tensor: digest, type and shape, strides, source or row of the sketch), `s` all
-other arguments, `g` digest of the generator's state where it is random, `v` the value that leaves PyTorch, `put` where
-an output, or an input, was replaced.
+A line: `i` index, `n` name and overload, `p` phase, `m` module path, `l` the user's line (of an operator that autograd
+calls that of the forward call), `in` and `out` (per tensor: digest, type and shape, strides, source or row of the
+sketch), `s` all other arguments, `g` digest of the generator's state where it is random, `v` the value that leaves
+PyTorch, `put` where an output, or an input, was replaced.
 """
 
 from __future__ import annotations
@@ -95,16 +95,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         return rebuilt(args, tensors), rebuilt(kwargs, tensors)
 
     def _place(self, line: dict[str, Any]) -> None:
-        here, module, phase = self.lines.here(), self.modules.path, "forward"
+        (here, by_autograd), module, phase = self.lines.here(), self.modules.path, "forward"
         if torch._C._current_graph_task_id() != -1:
             phase = "backward"
+        elif self.optimizing:
+            phase = "optimizer"
+        if by_autograd:
             node = torch._C._current_autograd_node()
             known = self.forward.get(node._sequence_nr()) if node is not None else None
             if known is not None:
                 here, module = known
-        elif self.optimizing:
-            phase = "optimizer"
-        elif torch.is_grad_enabled():
+        if torch.is_grad_enabled():
             self.forward.setdefault(torch._C._autograd._get_sequence_nr() - 1, (here, module))
         line["l"], line["p"], line["m"] = here, phase, module
 
