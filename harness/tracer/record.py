@@ -76,7 +76,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         outputs: list[Any] = []
         flatten(result, outputs)
         mutated = operator.mutated(args, kwargs)
-        line["out"] = self._outputs(index, operator, outputs, mutated, inputs, line)
+        slots = outputs + [each for each in mutated if all(each is not other for other in outputs)]
+        if self._put(index, slots, mutated, line):
+            result = rebuilt(result, iter(slots))
+        line["out"] = self._outputs(index, operator, slots, mutated, inputs)
         if operator.takes_value:
             line["v"] = repr(result)
         self.file.write(json.dumps(line, separators=(",", ":")) + "\n")
@@ -115,15 +118,28 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         source = self.storages.source(tensor)
         return [self.storages.digest(tensor), _type(tensor), list(_stride(tensor)), source]
 
-    def _outputs(
-        self, index: int, operator: Operator, outputs: list[Any], mutated: list[Any], inputs: list[Any],
-        line: dict[str, Any],
-    ) -> list[Any]:  # fmt: skip
-        """What came back, and then what was written to and did not come back, as slots."""
-        slots = outputs + [each for each in mutated if all(each is not other for other in outputs)]
+    def _put(self, index: int, slots: list[Any], mutated: list[Any], line: dict[str, Any]) -> bool:
+        """Overwrite outputs with stored tensors; whether some, of another type or shape, are others now."""
+        others = False
         for slot, name, group in self.puts.get(index, ()):
-            if group not in self.refused and slot < len(slots) and _put(torch.load(name), slots[slot]):
-                line.setdefault("put", []).append(slot)
+            if group in self.refused or slot >= len(slots):
+                continue
+            stored, tensor = torch.load(name), slots[slot]
+            if _type(stored) == _type(tensor):
+                if digest(stored) == digest(tensor):
+                    continue
+                tensor.data.copy_(stored)
+            elif mutated:
+                continue
+            else:
+                slots[slot], others = stored, True
+            line.setdefault("put", []).append(slot)
+        return others
+
+    def _outputs(
+        self, index: int, operator: Operator, slots: list[Any], mutated: list[Any], inputs: list[Any]
+    ) -> list[Any]:
+        """Of what came back, and then of what was written to and did not come back."""
         known = {id(self.storages.of(tensor)) for tensor in inputs}
         records = []
         for slot, tensor in enumerate(slots):
@@ -169,14 +185,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.sketches.close()
         alive = [(op, slot) for state, op, slot in self.alive if state.last == (op, slot) and not state.alive.expired()]
         return {"alive": alive, "notes": sorted(self.notes)}
-
-
-def _put(stored: Any, tensor: Any) -> bool:
-    """Overwrite a tensor; whether that changed anything."""
-    if stored.shape != tensor.shape or stored.dtype != tensor.dtype or digest(stored) == digest(tensor):
-        return False
-    tensor.data.copy_(stored)
-    return True
 
 
 def _type(tensor: Any) -> str:
