@@ -69,6 +69,10 @@ def traced(name: str, out: Path, *options: str) -> tuple[int, dict[str, Any]]:
     return code, json.loads(summary.read_text(encoding="utf-8")) if summary.exists() else {}
 
 
+def _texts(cause: Mapping[str, Any]) -> list[str]:
+    return [cause["source"], *(text for _, text in cause["others"])]
+
+
 def mistakes(case: Expected, code: int, found: Mapping[str, Any]) -> list[str]:
     """What is wrong with an answer, in words."""
     if not found:
@@ -81,7 +85,7 @@ def mistakes(case: Expected, code: int, found: Mapping[str, Any]) -> list[str]:
         wrong.append(f"exit code {code}")
     needed = [cause for cause in found["causes"] if cause["needed"]]
     for operator, line in case.named:
-        if not any(operator in each["kind"] and line in each["source"] for each in needed):
+        if not any(operator in each["kind"] and line in text for each in needed for text in _texts(each)):
             wrong.append(f"{operator} at {line!r} is not named")
     known = (*(operator for operator, _ in case.named), *case.own)
     wrong += [f"{each['kind']} is blamed" for each in needed if not any(name in each["kind"] for name in known)]

@@ -33,6 +33,7 @@ class Cause:
     kind: str
     line: str
     source: str  # the text of that line
+    others: list[list[str]] = field(default_factory=list, kw_only=True)  # further lines where it was put back, and text
     module: str
     phase: str
     why: str

@@ -164,17 +164,24 @@ def _where(operator: Operator) -> dict[str, Any]:
     return {"line": operator.line, "module": operator.module, "phase": operator.phase, "index": operator.index}
 
 
+def _text(line: str) -> str:
+    file, _, number = line.rpartition(":")
+    return linecache.getline(file, int(number)).strip() if number.isdecimal() else ""
+
+
 def _cause(kind: str, site: Site, g: Trace, b: Trace, proof: Proof) -> Cause:
     first = _first(site, g, b)
-    file, _, number = first.line.rpartition(":")
+    put = proof.puts.get(kind, [])
+    lines = dict.fromkeys(proof.after.operators[index].line for index in put) if proof.after else {}
     return Cause(
         kind=kind,
         line=first.line,
-        source=linecache.getline(file, int(number)).strip() if number.isdecimal() else "",
+        source=_text(first.line),
+        others=[[line, _text(line)] for line in lines if line != first.line],
         module=first.module,
         phase=first.phase,
         why=site.why,
-        instances=len(proof.puts.get(kind, [])),
+        instances=len(put),
         share=proof.shares.get(kind),
         bad_index=site.bad[0] if site.bad else None,
         judged=Judged(_detail(site, g, b)),
