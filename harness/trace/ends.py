@@ -8,13 +8,14 @@ wrote them. One that only one version holds, such as a new counter of an optimis
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from harness.trace.align import Pair, Region, gaps, match
+from harness.trace.align import Pair
 from harness.trace.localise import last_outputs
 from harness.trace.model import Place, Trace
 
@@ -32,30 +33,49 @@ class Result:
 
     def equals(self, other: Result) -> bool:
         """Bit for bit, but for what was printed: versions and times of day are printed too."""
-        pairs, rest = held_pairs(self, other)
+        pairs, mine, theirs = held_pairs(self, other)
         return (
             (self.ended, self.numbers) == (other.ended, other.numbers)
             and all(self.digests[i] == other.digests[j] for i, j in pairs)
-            and not any(each.good and each.bad for each in rest)
+            and not (mine and theirs)
         )
 
 
-def held_pairs(one: Result, other: Result) -> tuple[list[Pair], list[Region]]:
-    """Tensors that correspond to each other, and between them those that have no counterpart."""
-    sides = [list(zip((kind for kind, _ in each.digests), each.lines, strict=True)) for each in (one, other)]
-    pairs = match(*sides)
-    for gap in gaps(pairs, len(sides[0]), len(sides[1])):
-        kinds = [sides[0][i][0] for i in gap.good], [sides[1][j][0] for j in gap.bad]
-        pairs = pairs + [(gap.good[i], gap.bad[j]) for i, j in match(*kinds)]
-    pairs = sorted(pairs)
-    return pairs, gaps(pairs, len(sides[0]), len(sides[1]))
+def held_pairs(one: Result, other: Result) -> tuple[list[Pair], list[int], list[int]]:
+    """Tensors that correspond to each other, and on each side those that have no counterpart: by type and line, else by
+    type, in their order. Where one side has more of them, equal ones are paired first."""
+    pairs, mine, theirs = list[Pair](), list(range(len(one.digests))), list(range(len(other.digests)))
+    for by_line in (True, False):
+        of_one, of_other = _grouped(one, mine, by_line), _grouped(other, theirs, by_line)
+        for key in of_one.keys() & of_other.keys():
+            if len(of_one[key]) != len(of_other[key]):
+                pairs += _equal_ones(one, other, of_one[key], of_other[key])
+            pairs += zip(of_one[key], of_other[key], strict=False)
+        paired = {i for i, _ in pairs}, {j for _, j in pairs}
+        mine, theirs = ([i for i in mine if i not in paired[0]], [j for j in theirs if j not in paired[1]])
+    return sorted(pairs), mine, theirs
+
+
+def _grouped(result: Result, places: Iterable[int], by_line: bool) -> dict[tuple[str, str], list[int]]:
+    groups = defaultdict[tuple[str, str], list[int]](list)
+    for place in places:
+        groups[result.digests[place][0], result.lines[place] if by_line else ""].append(place)
+    return groups
+
+
+def _equal_ones(one: Result, other: Result, mine: list[int], theirs: list[int]) -> Iterable[Pair]:
+    """Pairs of equal tensors, which are taken out of both lists."""
+    for i in list(mine):
+        j = next((j for j in theirs if other.digests[j] == one.digests[i]), None)
+        if j is not None:
+            mine.remove(i)
+            theirs.remove(j)
+            yield i, j
 
 
 def held_by_one(one: Result, other: Result) -> list[tuple[int, int, str]]:
     """What is not compared: on which side, how many tensors, and where the first of them was written."""
-    _, rest = held_pairs(one, other)
-    mine = [i for each in rest if not each.bad for i in each.good]
-    theirs = [j for each in rest if not each.good for j in each.bad]
+    _, mine, theirs = held_pairs(one, other)
     sides = enumerate(((one, mine), (other, theirs)))
     return [(side, len(places), result.lines[places[0]]) for side, (result, places) in sides if places]
 
@@ -96,8 +116,8 @@ def distances(one: Result, other: Result) -> tuple[float, float]:
     as where the runs ended in other ways."""
     if one.ended != other.ended or len(one.numbers) != len(other.numbers):
         return math.inf, math.inf
-    pairs, rest = held_pairs(one, other)
-    if any(each.good and each.bad for each in rest):
+    pairs, mine, theirs = held_pairs(one, other)
+    if mine and theirs:
         return math.inf, math.inf
     numbers = [relative_number(a, b) for a, b in zip(one.numbers, other.numbers, strict=True)]
     tensors = list[float]()

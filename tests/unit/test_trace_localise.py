@@ -160,6 +160,7 @@ def test_a_tensor_that_one_version_alone_holds_is_no_difference_and_one_of_anoth
     assert few.equals(many) and distance(few, many) == 0.0
     assert held_by_one(few, many) == [(1, 1, "forward s.py:2")]
     assert few.equals(held("s.py:1", "s.py:4"))  # the line of another branch
+    assert few.equals(held("s.py:3", "s.py:1"))  # another order of the lines
     other = held("s.py:1", "s.py:3", kind="float64[4]")
     assert not few.equals(other) and distance(few, other) == math.inf
 
