@@ -87,8 +87,10 @@ def mistakes(case: Expected, code: int, found: Mapping[str, Any]) -> list[str]:
     for operator, line in case.named:
         if not any(operator in each["kind"] and line in text for each in needed for text in _texts(each)):
             wrong.append(f"{operator} at {line!r} is not named")
-    known = (*(operator for operator, _ in case.named), *case.own)
-    wrong += [f"{each['kind']} is blamed" for each in needed if not any(name in each["kind"] for name in known)]
+    known, lines = (*(operator for operator, _ in case.named), *case.own), [line for _, line in case.named]
+    for each in needed:  # the backward of a line that must be named is that line
+        if not any(name in each["kind"] for name in known) and not any(line in each["source"] for line in lines):
+            wrong.append(f"{each['kind']} is blamed")
     if verdict == o.PROVEN and not (found["comes_back"] and found["reverse"] and found["grade"] == o.DECISIVE):
         wrong.append("it is not decisive")
     return wrong

@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
+from harness.errors import InputError
 from harness.trace import answer
 from harness.trace import outcome as o
 from harness.trace.align import Alignment, changes
@@ -48,6 +49,9 @@ def trace(good: Side, bad: Side, command: Sequence[str], notes: Sequence[str], s
         found.versions[side.version] = one.end.torch
         found.notes += [note for note in one.end.notes if note not in found.notes]
     (g, g_again), (b, b_again) = recorded[good.version], recorded[bad.version]
+    if not g.operators and not b.operators:
+        how = f"; it ends with {_ended(g)}" * bool(_ended(g))
+        raise InputError(f"the script calls no operator of PyTorch{how}", f"run it by itself in {good.version}")
     experiment = Experiment(good, bad, g, b, say)
     ends = (experiment.wanted, experiment.had)
     _facts(found, experiment)
@@ -69,6 +73,11 @@ def trace(good: Side, bad: Side, command: Sequence[str], notes: Sequence[str], s
     return found
 
 
+def _ended(trace: Trace) -> str:
+    """How it ended; empty where it ended well."""
+    return trace.end.exception or f"exit code {trace.end.code}" * bool(trace.end.code)
+
+
 def _as_bad(indices: set[int], alignment: Alignment) -> set[int]:
     return {b for g, b in alignment.pairs if g in indices}
 
@@ -77,11 +86,12 @@ def _facts(found: Outcome, experiment: Experiment) -> None:
     g, b, alignment = experiment.given, experiment.taken, experiment.alignment
     ends = (experiment.wanted, experiment.had)
     found.numbers, found.tensors = distances(*ends)
+    if g.end.code and ends[0].ended == ends[1].ended:
+        found.notes.append(f"both versions end with {_ended(g)}: what comes before it was compared")
     for side, count, line in held_by_one(*ends):
         version = (found.good, found.bad)[side]
         found.notes.append(f"only {version} holds {count} of the tensors that are left; not compared; first: {line}")
-    found.ended = {side: each.ended[1] or f"exit code {each.ended[0]}" * bool(each.ended[0]) for side, each in
-                   zip(("good", "bad"), ends, strict=True)}  # fmt: skip
+    found.ended = {"good": _ended(g), "bad": _ended(b)}
     found.changes = sorted(changes(g, b, alignment), key=lambda row: -int(str(row["times"])))[:SHOWN]
     curve = growth(g, b, alignment.pairs)
     found.growth = [[place, value] for place, value in _thinned(curve)]
