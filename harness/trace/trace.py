@@ -138,7 +138,7 @@ def _prove(found: Outcome, experiment: Experiment, unstable: set[int]) -> None:
         found.verdict = o.NOT_EXPLAINED
         return
     say("the first origins run again alone, three times and in float64")
-    judged = judge_all(good, bad, proof)
+    judged = judge_all(good, bad, experiment.given, proof)
     found.causes = [
         _cause(kind, site, experiment.given, proof.seen_in[kind], proof) for kind, site in proof.sites.items()
     ]
