@@ -38,9 +38,10 @@ def strict_key(operator: Operator) -> Hashable:
 
 def loose_key(operator: Operator) -> tuple[Hashable, ...]:
     """Without the line: where a script has one branch for each version, they have other lines. What reads nothing is
-    known by what it makes."""
+    known by what it makes, and a view by its other arguments, which say what it shows."""
     types = tuple(value.type for value in operator.inputs or operator.outputs)
-    return operator.name, operator.phase, operator.module, types
+    shows = operator.scalars if operator.inputs and operator.is_view else ()
+    return operator.name, operator.phase, operator.module, types, shows
 
 
 def align(good: Trace, bad: Trace) -> Alignment:

@@ -62,6 +62,15 @@ def test_a_view_is_named_and_what_it_shows_is_not_overwritten() -> None:
     assert site.is_origin and not site.outputs and [feed.good for feed in site.feeds] == [(1, 0)]
 
 
+def test_a_view_of_other_elements_is_an_origin() -> None:
+    one, other = (
+        trace(op("randn", gives=["x"]), op("slice", [("x", (0, 0))], [""], scalars=[first]),
+              op("sum", [(shown, (1, 0))], [f"s{first}"]))
+        for first, shown in (("0", "x0"), ("1", "x1"))
+    )  # fmt: skip
+    assert sites(one, other)["slice -> slice"].is_origin
+
+
 def test_an_output_that_nobody_reads_is_no_origin() -> None:
     def one(extra: str) -> Trace:
         return trace(op("attend", gives=["o", extra]), op("sum", [("o", (0, 0))], ["s"]))
