@@ -16,8 +16,8 @@ from pydantic import TypeAdapter
 from harness.cli import main
 from harness.errors import DONE, UNDECIDED
 from harness.trace import outcome as o
-from tests.conftest import ROOT
 
+ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "tests" / "programs"
 PYTEST = "pytest==8.3.4"
 
