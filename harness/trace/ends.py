@@ -2,7 +2,8 @@
 
 The end result is the exception and exit code, the numbers that left PyTorch, in their order, the tensors that the
 script still held when it ended, the last outputs, and what it printed. Tensors are paired by type and by the line that
-wrote them. One that only one version holds, such as a new counter of an optimiser, is not compared.
+wrote them. What has no counterpart is compared by what was computed from it; where nothing was, it is a difference if
+both versions have such tensors, and none if one has, such as a new counter of an optimiser.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from harness.trace.align import Pair
-from harness.trace.localise import last_outputs
+from harness.trace.localise import last_outputs, places_read
 from harness.trace.model import Place, Trace
 
 Sketch = np.ndarray[Any, np.dtype[np.float64]]
@@ -28,6 +29,7 @@ class Result:
     numbers: tuple[str, ...]
     digests: tuple[tuple[str, str], ...]  # type and digest of what was left
     lines: tuple[str, ...]  # that wrote it, with the phase
+    read: tuple[bool, ...]  # whether an operator read it
     sketches: tuple[Sketch | None, ...]
     printed: tuple[str, ...]
 
@@ -37,7 +39,7 @@ class Result:
         return (
             (self.ended, self.numbers) == (other.ended, other.numbers)
             and all(self.digests[i] == other.digests[j] for i, j in pairs)
-            and not (mine and theirs)
+            and not _cannot_be_paired(self, other, mine, theirs)
         )
 
 
@@ -54,6 +56,10 @@ def held_pairs(one: Result, other: Result) -> tuple[list[Pair], list[int], list[
         paired = {i for i, _ in pairs}, {j for _, j in pairs}
         mine, theirs = ([i for i in mine if i not in paired[0]], [j for j in theirs if j not in paired[1]])
     return sorted(pairs), mine, theirs
+
+
+def _cannot_be_paired(one: Result, other: Result, mine: Iterable[int], theirs: Iterable[int]) -> bool:
+    return not all(one.read[i] for i in mine) and not all(other.read[j] for j in theirs)
 
 
 def _grouped(result: Result, places: Iterable[int], by_line: bool) -> dict[tuple[str, str], list[int]]:
@@ -82,12 +88,13 @@ def held_by_one(one: Result, other: Result) -> list[tuple[int, int, str]]:
 
 def result_of(trace: Trace) -> Result:
     places = [place for place in dict.fromkeys([*trace.alive, *last_outputs(trace)]) if trace.output(place).digest]
-    values = [trace.output(place) for place in places]
+    values, read = [trace.output(place) for place in places], places_read(trace)
     return Result(
         ended=(trace.end.code, trace.end.exception),
         numbers=tuple(each.value for each in trace.operators if each.value),
         digests=tuple((value.type, value.digest) for value in values),
         lines=tuple(f"{trace.operators[op].phase} {trace.operators[op].line}" for op, _ in places),
+        read=tuple(place in read for place in places),
         sketches=tuple(map(trace.sketch, places)),
         printed=tuple(trace.end.printed.splitlines()),
     )
@@ -117,7 +124,7 @@ def distances(one: Result, other: Result) -> tuple[float, float]:
     if one.ended != other.ended or len(one.numbers) != len(other.numbers):
         return math.inf, math.inf
     pairs, mine, theirs = held_pairs(one, other)
-    if mine and theirs:
+    if _cannot_be_paired(one, other, mine, theirs):
         return math.inf, math.inf
     numbers = [relative_number(a, b) for a, b in zip(one.numbers, other.numbers, strict=True)]
     tensors = list[float]()

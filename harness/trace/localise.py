@@ -239,10 +239,14 @@ class _Examination:
         return value.digest in self.digests[id(other)]
 
 
+def places_read(trace: Trace) -> set[Place]:
+    """Outputs that an operator reads."""
+    return {value.source for each in trace.operators for value in each.inputs if value.source is not None}
+
+
 def _read(trace: Trace) -> set[Place]:
     """Outputs that an operator reads, the script still holds, or that the last operator with a floating one made."""
-    read = {value.source for each in trace.operators for value in each.inputs if value.source is not None}
-    return read | set(trace.alive) | set(last_outputs(trace))
+    return places_read(trace) | set(trace.alive) | set(last_outputs(trace))
 
 
 def _digests(trace: Trace) -> set[str]:

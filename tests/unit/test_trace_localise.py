@@ -172,6 +172,7 @@ def test_a_tensor_that_one_version_alone_holds_is_no_difference_and_one_of_anoth
     assert few.equals(held("s.py:3", "s.py:1"))  # another order of the lines
     other = held("s.py:1", "s.py:3", kind="float64[4]")
     assert not few.equals(other) and distance(few, other) == math.inf
+    assert few.equals(replace(other, read=(True,) * len(other.read)))  # what was computed from it is compared
 
 
 def test_an_origin_behind_another_joins_and_all_that_is_put_back_is_stored() -> None:
