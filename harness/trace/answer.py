@@ -104,11 +104,13 @@ def _unexplained(found: Outcome) -> tuple[str, Said, str]:
             [("Why", "Up to there no operator has other outputs for equal inputs.")],
             "Read the exception: what the script calls has changed, not what an operator computes.",
         )
+    what, line = found.entry
     return (
         "No operator was seen with equal inputs and other outputs",
         [
             ("Result", _capital(f"{_effect(found)}.")),
-            ("Why", "The difference came in outside of PyTorch's operators, or through what could not be matched (see "
+            ("Why", f"{_capital(what)} differs, and comes in first at {line}." if what else
+                    "The difference came in outside of PyTorch's operators, or through what could not be matched (see "
                     "the table)."),
         ],
         "Look at what the script does between operators: numpy, files, environment variables, Python's own random "

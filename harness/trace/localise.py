@@ -239,6 +239,18 @@ class _Examination:
         return value.digest in self.digests[id(other)]
 
 
+def entry(good: Trace, bad: Trace, alignment: Alignment) -> tuple[str, str]:
+    """What differs without an operator that made it, and the first line that takes it; empty where there is none."""
+    for g, b in alignment.pairs:
+        one, other = good.operators[g], bad.operators[b]
+        inputs = zip(one.inputs, other.inputs, strict=True)
+        if any(x.source is None and y.source is None and x.differs(y) for x, y in inputs):
+            return "data that no operator made", other.line
+        if one.generator != other.generator:
+            return "the random generator's state", other.line
+    return "", ""
+
+
 def places_read(trace: Trace) -> set[Place]:
     """Outputs that an operator reads."""
     return {value.source for each in trace.operators for value in each.inputs if value.source is not None}

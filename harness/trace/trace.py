@@ -16,7 +16,7 @@ from harness.trace import outcome as o
 from harness.trace.align import Alignment, changes
 from harness.trace.ends import distances, growth, held_by_one, printed_difference, result_of, unstable_lines
 from harness.trace.judge import judge_all
-from harness.trace.localise import ARGUMENTS, DRAWS, LAYOUT, Site
+from harness.trace.localise import ARGUMENTS, DRAWS, LAYOUT, Site, entry
 from harness.trace.model import Operator, Trace
 from harness.trace.outcome import Cause, Judged, Outcome
 from harness.trace.prove import (
@@ -92,6 +92,7 @@ def _facts(found: Outcome, experiment: Experiment) -> None:
         version = (found.good, found.bad)[side]
         found.notes.append(f"only {version} holds {count} of the tensors that are left; not compared; first: {line}")
     found.ended = {"good": _ended(g), "bad": _ended(b)}
+    found.entry = list(entry(g, b, alignment))
     found.changes = sorted(changes(g, b, alignment), key=lambda row: -int(str(row["times"])))[:SHOWN]
     curve = growth(g, b, alignment.pairs)
     found.growth = [[place, value] for place, value in _thinned(curve)]

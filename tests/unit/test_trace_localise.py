@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.trace.align import align
 from harness.trace.ends import Result, distance, held_by_one, result_of
-from harness.trace.localise import ARGUMENTS, DRAWS, LAYOUT, Feed, Guard, Site, examine
+from harness.trace.localise import ARGUMENTS, DRAWS, LAYOUT, Feed, Guard, Site, entry, examine
 from harness.trace.model import End, Trace
 from harness.trace.prove import Experiment, first_unrepeated, origins, requests, share, stored, unstable_operators
 from tests.unit.traced import FLOAT, op, trace
@@ -69,6 +69,14 @@ def test_a_view_of_other_elements_is_an_origin() -> None:
         for first, shown in (("0", "x0"), ("1", "x1"))
     )  # fmt: skip
     assert sites(one, other)["slice -> slice"].is_origin
+
+
+def test_what_no_operator_made_is_told_where_it_comes_in() -> None:
+    one, other = (trace(op("mm", [(data, None)], [f"m{data}"], line="s.py:4")) for data in "ab")
+    assert entry(one, other, align(one, other)) == ("data that no operator made", "s.py:4")
+    one, other = (trace(op("rand", gives=[state], generator=state)) for state in "ab")
+    assert entry(one, other, align(one, other)) == ("the random generator's state", "s.py:1")
+    assert entry(one, one, align(one, one)) == ("", "")
 
 
 def test_an_output_that_nobody_reads_is_no_origin() -> None:
