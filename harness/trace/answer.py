@@ -9,6 +9,7 @@ from harness.trace.judge import WITHIN
 from harness.trace.localise import ARGUMENTS, DRAWS, LAYOUT
 from harness.trace.outcome import Cause, Outcome
 
+MOST_LINES = 12
 Said = list[tuple[str, str]]  # label and sentence
 
 
@@ -23,7 +24,7 @@ def named(cause: Cause) -> str:
     if not arrow:
         return before
     if before == after:
-        return f"{before}, called in another order or with other shapes"
+        return f"{before}, called in another order, or with other shapes or arguments"
     if "nothing" in (before, after):
         return f"{after}, which only the bad version calls" if before == "nothing" else (
             f"{before}, which only the good version calls")  # fmt: skip
@@ -42,9 +43,16 @@ def write(found: Outcome) -> None:
         o.NOTHING_MOVED: _nothing, o.DOES_NOT_REPEAT: _not_repeatable, o.NO_EFFECT: _harmless,
         o.NOT_EXPLAINED: _unexplained, o.PROVEN: _caused, o.NOT_PROVEN: _caused,
     }[found.verdict](found)  # fmt: skip
-    lines = dict.fromkeys(f"{cause.line}: {cause.source}" for cause in found.causes if cause.needed and cause.source)
-    every = [*(("Line", line) for line in lines), *said, ("Do", do)]
+    every = [*(("Line", line) for line in _lines(found)), *said, ("Do", do)]
     found.rest = [[label, text] for label, text in every if text]
+
+
+def _lines(found: Outcome) -> list[str]:
+    """Of what is needed: the first line of each, and then the others."""
+    needed = [cause for cause in found.causes if cause.needed]
+    pairs = [*((cause.line, cause.source) for cause in needed), *(pair for cause in needed for pair in cause.others)]
+    lines = list(dict.fromkeys(f"{line}: {source}" for line, source in pairs if source))
+    return lines if len(lines) <= MOST_LINES else [*lines[:MOST_LINES], f"and {len(lines) - MOST_LINES} more"]
 
 
 def _capital(text: str) -> str:
@@ -96,11 +104,13 @@ def _unexplained(found: Outcome) -> tuple[str, Said, str]:
             [("Why", "Up to there no operator has other outputs for equal inputs.")],
             "Read the exception: what the script calls has changed, not what an operator computes.",
         )
+    what, line = found.entry
     return (
         "No operator was seen with equal inputs and other outputs",
         [
             ("Result", _capital(f"{_effect(found)}.")),
-            ("Why", "The difference came in outside of PyTorch's operators, or through what could not be matched (see "
+            ("Why", f"{_capital(what)} differs, and comes in first at {line}." if what else
+                    "The difference came in outside of PyTorch's operators, or through what could not be matched (see "
                     "the table)."),
         ],
         "Look at what the script does between operators: numpy, files, environment variables, Python's own random "

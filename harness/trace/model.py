@@ -44,7 +44,7 @@ class Operator:
     outputs: tuple[Value, ...] = ()
     generator: str = ""  # digest of the state that it drew from
     value: str = ""  # that left PyTorch
-    put: tuple[int, ...] = ()  # outputs that were replaced
+    put: tuple[int, ...] = ()  # outputs, or inputs, that were replaced
 
     @property
     def is_given_unknown(self) -> bool:

@@ -86,11 +86,11 @@ class Side:
 
     def plain(self) -> End:
         """Run it without the recorder."""
-        return load_end(self._run({"record": False}))
+        return load_end(self.run({"record": False}))
 
     def record(self, **request: Any) -> Trace:
         """Run it with the recorder. InputError where the script does what the recorder cannot see."""
-        folder = self._run({"record": True, **request})
+        folder = self.run({"record": True, **request})
         trace = load_trace(folder)
         if trace.end.unsupported:
             raise InputError(trace.end.unsupported, "see docs/trace.md, what cannot be traced")
@@ -105,7 +105,8 @@ class Side:
         request = {"task": "replay", "programs": {path.stem: str(path) for path in programs}}
         return self._start(request, "result.json")
 
-    def _run(self, more: Mapping[str, Any]) -> Path:
+    def run(self, more: Mapping[str, Any]) -> Path:
+        """Run it with these keys of the request besides; its folder."""
         script = self.script
         request = {
             "task": "run", "kind": script.kind, "target": script.target, "arguments": script.arguments,

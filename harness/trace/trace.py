@@ -14,9 +14,9 @@ from harness.errors import InputError
 from harness.trace import answer
 from harness.trace import outcome as o
 from harness.trace.align import Alignment, changes
-from harness.trace.ends import distances, growth, printed_difference, result_of, unstable_lines
+from harness.trace.ends import distances, growth, held_by_one, printed_difference, result_of, unstable_lines
 from harness.trace.judge import judge_all
-from harness.trace.localise import ARGUMENTS, DRAWS, LAYOUT, Site
+from harness.trace.localise import ARGUMENTS, DRAWS, LAYOUT, Site, entry
 from harness.trace.model import End, Operator, Trace
 from harness.trace.outcome import Cause, Judged, Outcome
 from harness.trace.prove import (
@@ -50,6 +50,9 @@ def trace(good: Side, bad: Side, command: Sequence[str], notes: Sequence[str], s
         found.versions[side.version] = one.end.torch
         found.notes += [note for note in one.end.notes if note not in found.notes]
     (g, g_again), (b, b_again) = recorded[good.version], recorded[bad.version]
+    if not g.operators and not b.operators:
+        how = f"; it ends with {_ended(g)}" * bool(_ended(g))
+        raise InputError(f"the script calls no operator of PyTorch{how}", f"run it by itself in {good.version}")
     experiment = Experiment(good, bad, g, b, say)
     ends = (experiment.wanted, experiment.had)
     _facts(found, experiment)
@@ -79,6 +82,11 @@ def require_undisturbed(version: str, plain: End, recorded: End) -> None:
         raise InputError(message, "leave out what disturbs the recorder; where its end is luck, run it again")
 
 
+def _ended(trace: Trace) -> str:
+    """How it ended; empty where it ended well."""
+    return trace.end.exception or f"exit code {trace.end.code}" * bool(trace.end.code)
+
+
 def _as_bad(indices: set[int], alignment: Alignment) -> set[int]:
     return {b for g, b in alignment.pairs if g in indices}
 
@@ -87,8 +95,13 @@ def _facts(found: Outcome, experiment: Experiment) -> None:
     g, b, alignment = experiment.given, experiment.taken, experiment.alignment
     ends = (experiment.wanted, experiment.had)
     found.numbers, found.tensors = distances(*ends)
-    found.ended = {side: each.ended[1] or f"exit code {each.ended[0]}" * bool(each.ended[0]) for side, each in
-                   zip(("good", "bad"), ends, strict=True)}  # fmt: skip
+    if g.end.code and ends[0].ended == ends[1].ended:
+        found.notes.append(f"both versions end with {_ended(g)}: what comes before it was compared")
+    for side, count, line in held_by_one(*ends):
+        version = (found.good, found.bad)[side]
+        found.notes.append(f"only {version} holds {count} of the tensors that are left; not compared; first: {line}")
+    found.ended = {"good": _ended(g), "bad": _ended(b)}
+    found.entry = list(entry(g, b, alignment))
     found.changes = sorted(changes(g, b, alignment), key=lambda row: -int(str(row["times"])))[:SHOWN]
     curve = growth(g, b, alignment.pairs)
     found.growth = [[place, value] for place, value in _thinned(curve)]
@@ -135,7 +148,7 @@ def _prove(found: Outcome, experiment: Experiment, unstable: set[int]) -> None:
         found.verdict = o.NOT_EXPLAINED
         return
     say("the first origins run again alone, three times and in float64")
-    judged = judge_all(good, bad, proof)
+    judged = judge_all(good, bad, experiment.given, proof)
     found.causes = [
         _cause(kind, site, experiment.given, proof.seen_in[kind], proof) for kind, site in proof.sites.items()
     ]
@@ -171,17 +184,24 @@ def _where(operator: Operator) -> dict[str, Any]:
     return {"line": operator.line, "module": operator.module, "phase": operator.phase, "index": operator.index}
 
 
+def _text(line: str) -> str:
+    file, _, number = line.rpartition(":")
+    return linecache.getline(file, int(number)).strip() if number.isdecimal() else ""
+
+
 def _cause(kind: str, site: Site, g: Trace, b: Trace, proof: Proof) -> Cause:
     first = _first(site, g, b)
-    file, _, number = first.line.rpartition(":")
+    put = proof.puts.get(kind, [])
+    lines = dict.fromkeys(proof.after.operators[index].line for index in put) if proof.after else {}
     return Cause(
         kind=kind,
         line=first.line,
-        source=linecache.getline(file, int(number)).strip() if number.isdecimal() else "",
+        source=_text(first.line),
+        others=[[line, _text(line)] for line in lines if line != first.line],
         module=first.module,
         phase=first.phase,
         why=site.why,
-        instances=len(proof.puts.get(kind, [])),
+        instances=len(put),
         share=proof.shares.get(kind),
         bad_index=site.bad[0] if site.bad else None,
         judged=Judged(_detail(site, g, b)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Iterator
 
 import torch
 
@@ -42,6 +42,17 @@ def generator_of(args: Any, kwargs: Any) -> Any:
     """What a random operator on the CPU draws from: the generator that it is given, or else PyTorch's own."""
     given = (each for each in (*args, *kwargs.values()) if isinstance(each, torch.Generator))
     return next(given, torch.default_generator)
+
+
+def rebuilt(value: Any, tensors: Iterator[Any]) -> Any:
+    """The value with these tensors in place of its own, in the order of `flatten`."""
+    if isinstance(value, torch.Tensor):
+        return next(tensors)
+    if isinstance(value, (list, tuple)):
+        return type(value)([rebuilt(each, tensors) for each in value])
+    if isinstance(value, dict):
+        return {name: rebuilt(value[name], tensors) for name in sorted(value)}
+    return value
 
 
 def flatten(value: Any, tensors: list[Any], scalars: list[str] | None = None) -> None:

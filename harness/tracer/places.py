@@ -14,6 +14,7 @@ from torch.nn.modules import module as modules
 
 OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+_AUTOGRAD = os.path.abspath(torch.autograd.__file__)
 _STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
 _SITE = "site-packages" + os.sep
 
@@ -25,17 +26,21 @@ class Lines:
         self.files: dict[str, str | None] = {}  # file name to its name in the trace; None where it is passed over
         self.folder = os.getcwd() + os.sep
 
-    def here(self) -> str:
+    def here(self) -> tuple[str, bool]:
+        """The line, and whether autograd was started there and called the operator by itself. A function's own
+        backward, and a checkpoint's second forward, are lines that autograd called."""
         frame: Any = sys._getframe(2)
+        by_autograd = False
         while frame is not None:
             code: CodeType = frame.f_code
             name = self.files.get(code.co_filename, "")
             if name == "":
                 name = self.files[code.co_filename] = self._name(code.co_filename)
             if name is not None:
-                return f"{name}:{frame.f_lineno}"
+                return f"{name}:{frame.f_lineno}", by_autograd
+            by_autograd = by_autograd or code.co_filename == _AUTOGRAD
             frame = frame.f_back
-        return ""
+        return "", by_autograd
 
     def _name(self, file: str) -> str | None:
         """As it is called in both environments, whose site-packages are different folders."""
