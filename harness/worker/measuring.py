@@ -218,7 +218,7 @@ class Measured:
         if row.status != protocol.OK or not digests:
             return
         picked.append(target.once("after", arrays))
-        others = [pick for pick in picked if inputs.digest([pick.output]) != digests[0]]
+        others = [pick for pick in picked if _sha256(workload, pick.output) != digests[0]]
         row.other_bits, row.correct = len(others), True
         if others and not request.other_bits:
             row.correct, row.message = False, protocol.OTHER_BITS
@@ -264,24 +264,37 @@ class Measured:
                 expected = workload.is_like(model.output.shape, model.dtype)
         declared, device = self.request.precision, self.request.device
         precision = workload.precision(device) if declared is None else rounding.effective(declared, workload.dtype)
-        exact = workload.truth(pick.arrays, inputs.digest(pick.arrays), cache, precision)
-        if expected is None or (exact is None and model is None):
+        truths = workload.truths(pick.arrays, inputs.digest(pick.arrays), cache, precision)
+        if expected is None or (None in truths.values() and model is None):
             return None, "cannot be judged: there is neither a truth nor a reference"
         if (pick.output.shape, pick.dtype) != expected:
             return False, f"expected {tuple(expected[0])} {expected[1]}"
-        if exact is not None:
-            want, error_scale = exact.values, exact.error_scale
-        else:
-            assert model is not None
-            want, error_scale = dtypes.decode(model.output, model.dtype), None
-        value = dtypes.decode(pick.output, pick.dtype)
-        return agreement.verdict(value, want, limits, error_scale, self.request.decides)
+        for name, output in workload.split(pick.output).items():
+            if (exact := truths[name]) is not None:
+                want, error_scale = exact.values, exact.error_scale
+            else:
+                assert model is not None
+                want, error_scale = dtypes.decode(model.output, model.dtype), None
+            value = dtypes.decode(output, pick.dtype)
+            passed, why = agreement.verdict(value, want, limits, error_scale, self.request.decides)
+            if not passed:
+                return False, f"{name}: {why}" if name else why
+        return True, ""
+
+
+def _sha256(workload: Workload, output: Array) -> str:
+    """As `parts.Seen` has it."""
+    digests = [inputs.digest([part]) for part in workload.split(output).values()]
+    return digests[0] if len(digests) == 1 else protocol.digest(digests)
 
 
 def _some_rows(workload: Any, pick: Picked) -> tuple[Any, Picked]:
-    """The same of a few heads, and of a few rows of each: the truth of all takes much longer than the kernel."""
+    """The same of a few heads, and of a few rows of each: the truth of all takes much longer than the kernel. Gradients
+    of K and V are sums over all rows: there it is one head of K and V, with all that share it."""
     batch, heads, rows, columns = workload.shape
     generator = random.SystemRandom()
+    if workload.backward:
+        return _one_head(workload, pick, generator.randrange(batch), generator.randrange(workload.kv_shape[1]))
     chosen = generator.sample(range(batch * heads), min(CHECKED_HEADS, batch * heads))
     count = min(rows, math.ceil(CHECKED_ELEMENTS / (len(chosen) * columns)))
     positions = np.array(sorted(generator.sample(range(rows), count)))
@@ -293,6 +306,21 @@ def _some_rows(workload: Any, pick: Picked) -> tuple[Any, Picked]:
     q, k, v, *masks = pick.arrays
     arrays = [part(q, positions), part(k), part(v), *(part(mask, positions) for mask in masks)]
     return workload.part(len(chosen), positions), pick._replace(arrays=arrays, output=part(pick.output, positions))
+
+
+def _one_head(workload: Any, pick: Picked, entry: int, shared: int) -> tuple[Any, Picked]:
+    """The same of one batch entry, and there of one head of K and V."""
+
+    def part(array: Array) -> Array:
+        count = array.shape[1] // workload.kv_shape[1] or 1  # a mask has one head, and no other is meant
+        first = shared * count if array.shape[1] > 1 else 0
+        return np.ascontiguousarray(array[entry : entry + 1, first : first + count])
+
+    output = np.concatenate([part(each).reshape(-1) for each in workload.split(pick.output).values()])
+    sharing = workload.shape[1] // workload.kv_shape[1]
+    one = workload.of_sizes((1, sharing, 0, 0))
+    one.kv_heads = 1
+    return one, pick._replace(arrays=list(map(part, pick.arrays)), output=output)
 
 
 def _model_row(workload_id: str) -> wire.Timing:
