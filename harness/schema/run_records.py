@@ -33,7 +33,7 @@ class WorkloadInfo(Record):
     backward: bool = Field(default=False, description="whether gradients are outputs, and their time is in the time")
     compiled: bool = Field(default=False, description="whether its model is called under torch.compile")
     flops: float | None = Field(default=None, description="floating-point operations of one call")
-    bytes: float | None = Field(default=None, description="fewest bytes that one call moves: of an attention its inputs and outputs")
+    bytes: float | None = Field(default=None, description="fewest that a call moves: an attention's inputs and outputs")
 
     @property
     def has_options(self) -> bool:

@@ -42,24 +42,29 @@ def emulate(
     `sums`, of declared float16 accumulators, draws their errors (see `sum_error`).
     """
     times = functools.partial(product, sums=sums)
-    weights = half_weights(queries, keys, scale, hidden, bias, times)
+    logits = half_logits(queries, keys, scale, hidden, bias, times)
+    weights = exponential(logits - logits.max(axis=1, keepdims=True))
     total = weights.sum(axis=1, keepdims=True, dtype=np.float64)
     weights = dtypes.quantise(weights if kept is None else weights * kept, dtype)
     return dtypes.quantise(times(weights, values) / total, dtype)
 
 
-def half_weights(
+def half_logits(
     queries: Array, keys: Array, scale: float, hidden: Array | None, bias: Array | None, times: Product
 ) -> Array:
-    """exp(logit - the row's largest) [rows, keys], in float32."""
+    """Logits [rows, keys], in float32."""
     logits = times(queries, keys.T)
     logits *= scale
     if bias is not None:
         logits += bias
     if hidden is not None:
         logits[hidden] = -np.inf
-    rounded = logits.astype(np.float32)
-    found: Array = np.exp((rounded - rounded.max(axis=1, keepdims=True)).astype(np.float64)).astype(np.float32)
+    return logits.astype(np.float32)
+
+
+def exponential(values: Array) -> Array:
+    """Of float32, in float32."""
+    found: Array = np.exp(values.astype(np.float64)).astype(np.float32)
     return found
 
 
@@ -82,7 +87,8 @@ def emulate_single(
 
     Transposed inside, so that the innermost loops run over rows, which are contiguous.
     """
-    weights = single_weights(queries, keys, scale, hidden, bias, operand)
+    logits = single_logits(queries, keys, scale, hidden, bias, operand)
+    weights = exponential(logits - logits.max(axis=0))
     entering = operand(weights if kept is None else weights * kept.T.astype(np.float32))
     total = np.zeros((1, len(queries)), np.float32)
     output = np.zeros((values.shape[1], len(queries)), np.float32)
@@ -92,10 +98,10 @@ def emulate_single(
     return result
 
 
-def single_weights(
+def single_logits(
     queries: Array, keys: Array, scale: float, hidden: Array | None, bias: Array | None, operand: Operand
 ) -> Array:
-    """exp(logit - the row's largest) [keys, rows]."""
+    """Logits [keys, rows]."""
     logits = np.zeros((len(keys), len(queries)), np.float32)
     accumulate(logits, operand(keys).T, operand(queries).T)
     logits *= np.float32(scale)
@@ -103,8 +109,7 @@ def single_weights(
         logits += bias.T
     if hidden is not None:
         logits[hidden.T] = -np.inf
-    logits -= logits.max(axis=0)
-    return np.exp(logits.astype(np.float64)).astype(np.float32)
+    return logits
 
 
 def accumulate(total: Array, left: Array, right: Array) -> None:

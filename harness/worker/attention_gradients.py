@@ -8,9 +8,9 @@ With P the softmax of a row, M the factors of dropout and D = rowsum(dO O), as i
 Of a head of K and V that several heads of Q share, the gradient is the sum over these. A row that sees no key
 contributes nothing. An additive mask has no gradient here.
 
-The emulation is that of `attention_emulation`, on: P and dS are rounded to a half type before they meet an operand, D
-is made of the rounded output, and each head's dK and dV are rounded before heads are added; in float32 every sum takes
-its products one by one, in index order.
+The emulation goes on where that of `attention_emulation` ends: P is computed again by the logarithm of the row's sum,
+in float32; P and dS are rounded to a half type before they meet an operand, D is made of the rounded output, and each
+head's dK and dV are rounded before heads are added. In float32 every sum takes its products one by one, in index order.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Iterator, List, NamedTuple, Sequence
 
 import numpy as np
 
-from . import attention_emulation, dtypes, truth
+from . import attention_emulation, dtypes, inputs, truth
 
 if TYPE_CHECKING:
     from .attention_emulation import Draw, Operand
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     Answers = List[Array]  # output, and gradients of Q, K and V
 
+SIGNS, TURNS = 20240521, 3  # the generator's key, and how often they are drawn
 NOTHING = 2.0**-40  # of two numbers: less is what float64 leaves where their difference is zero
 OUTPUTS = ("output", "grad of q", "grad of k", "grad of v")
 NO_DELTA, NO_SCALE, NO_KEEP_SCALE = "without rowsum(dO O)", "without the softmax scale", "without dropout's scale"
@@ -149,15 +150,31 @@ def _exact(rows: Rows, fault: str) -> Answers:
     return [out, d_logits[:, keys] @ k[keys], d_logits[some].T @ q[some], entering[some].T @ d_out[some]]
 
 
+def _again(logits: Array, largest: Array, total: Array, empty: Array) -> Array:
+    """The softmax as a backward pass has it: by the logarithm of a row's sum, which is kept in float32."""
+    logarithm = (largest + np.log(total)).astype(np.float32)
+    return np.where(empty, np.float32(0), attention_emulation.exponential(logits - logarithm))
+
+
+def turned(exact: Array, emulated: Array, number: int) -> Array:
+    """The emulation with errors of as many signs: of each row drawn anew. Where few rows carry most of the error of a
+    gradient, as where one key has nearly all weight, their mean is near zero by luck."""
+    drawn = inputs.deviates(SIGNS, number, 0, exact[..., 0].size).reshape(exact.shape[:-1])
+    found: Array = exact + np.where(drawn > 0, 1.0, -1.0)[..., None] * (emulated - exact)
+    return found
+
+
 def _half(rows: Rows, dk: Array, dv: Array, *, dtype: str, sums: Draw | None) -> tuple[Array, Array]:
     """Output and gradient of Q in a half type; what rows add to those of K and V is added, exactly."""
     product = functools.partial(attention_emulation.product, sums=sums)
-    weights = attention_emulation.half_weights(rows.q, rows.k, rows.scale, rows.hidden, rows.bias, product)
+    logits = attention_emulation.half_logits(rows.q, rows.k, rows.scale, rows.hidden, rows.bias, product)
+    largest = logits.max(axis=1, keepdims=True)
+    weights = attention_emulation.exponential(logits - largest)
     total = weights.sum(axis=1, keepdims=True, dtype=np.float64)
     kept: Any = np.float32(1) if rows.kept is None else rows.kept.astype(np.float32)
     out = _rounded(product(_rounded(weights * kept, dtype), rows.v) / total, dtype)
     out = np.where(rows.empty, 0.0, out)
-    weights = np.where(rows.empty, 0.0, weights / total).astype(np.float32)
+    weights = _again(logits, largest, total, rows.empty)
     delta = (rows.d_out * out).sum(axis=1, keepdims=True).astype(np.float32)
     d_logits = _rounded(weights * (kept * product(rows.d_out, rows.v.T).astype(np.float32) - delta), dtype)
     dk += rows.scale * product(d_logits.T, rows.q, terms=rows.of)
@@ -172,12 +189,14 @@ def _single(
     add, scale = attention_emulation.accumulate, np.float32(rows.scale)
     q, k, v, d_out = map(operand, rows[:4])
     kept: Any = np.float32(1) if rows.kept is None else rows.kept.T.astype(np.float32)
-    weights = attention_emulation.single_weights(rows.q, rows.k, rows.scale, rows.hidden, rows.bias, operand)
+    logits = attention_emulation.single_logits(rows.q, rows.k, rows.scale, rows.hidden, rows.bias, operand)
+    largest = logits.max(axis=0)
+    weights = attention_emulation.exponential(logits - largest)
     total, out, dq = (np.zeros((size, len(q)), np.float32) for size in (1, v.shape[1], q.shape[1]))
     add(total, np.ones((len(k), 1), np.float32), weights)
     add(out, v, operand(weights * kept))
     out = np.where(rows.empty.T, np.float32(0), out / total)
-    weights = np.where(rows.empty.T, np.float32(0), weights / total)
+    weights = _again(logits, largest, total, rows.empty.T)
     d_weights = np.zeros_like(weights)
     add(d_weights, v.T, d_out.T)
     # From behind: of a row that sees one key the two sums are equal, and their errors must not cancel.

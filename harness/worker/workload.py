@@ -217,7 +217,13 @@ class AttentionWorkload:
             def compute(_known: Array | None) -> tuple[Array, Iterable[Array]]:
                 numbers = range(2 if precision else 1)
                 emulated = (self.split(computed(number)[1])[name] for number in numbers)
-                return self.split(computed(0)[0])[name], emulated
+                values = self.split(computed(0)[0])[name]
+                if name not in attention_gradients.OUTPUTS[1:]:
+                    return values, emulated
+                first = self.split(computed(0)[1])[name]
+                turns = range(attention_gradients.TURNS)
+                more = (attention_gradients.turned(values, first, number) for number in turns)
+                return values, itertools.chain(emulated, more)
 
             own = [*key, "backward", name] if self.backward else key
             return cache.get(inputs_sha256, own, shape, self.dtype, precision, compute)
