@@ -16,11 +16,11 @@ head's dK and dV are rounded before heads are added. In float32 every sum takes 
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Iterator, List, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterator, List, NamedTuple, Sequence
 
 import numpy as np
 
-from . import attention_emulation, dtypes, inputs, truth
+from . import attention_emulation, dtypes, inputs, rounding, truth
 
 if TYPE_CHECKING:
     from .attention_emulation import Draw, Operand
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     Answers = List[Array]  # output, and gradients of Q, K and V
 
-SIGNS, TURNS = 20240521, 3  # the generator's key, and how often they are drawn
+DRAWN, TURNS = 20240521, 3  # the generator's key, and how often signs of errors are drawn
 NOTHING = 2.0**-40  # of two numbers: less is what float64 leaves where their difference is zero
 OUTPUTS = ("output", "grad of q", "grad of k", "grad of v")
 NO_DELTA, NO_SCALE, NO_KEEP_SCALE = "without rowsum(dO O)", "without the softmax scale", "without dropout's scale"
@@ -77,7 +77,7 @@ def attention(
     emulates: bool = True,
 ) -> tuple[Answers, Answers]:
     """(truth, emulation) of `OUTPUTS`. Arguments are those of `truth.attention`, and `d_out` is like Q. `fault`, one of
-    `faults`, is planted into the truth."""
+    `faults`, is planted into the truth. For a second `realisation` in float32 see `_single`."""
     heads, rows = q.shape[1:3]
     sharing = heads // k.shape[1]
     exact, emulated = ([np.zeros(array.shape) for array in (q, q, k, v)] for _ in range(2))
@@ -99,7 +99,9 @@ def attention(
         numbers = range(shared[1] * sharing, (shared[1] + 1) * sharing)
         for head in ((shared[0], number) for number in numbers):
             declared = truth.declared(dtype, precision, realisation, head[0] * heads + head[1])
-            arithmetic = functools.partial(_single if dtype == "float32" else _half, **declared)
+            arithmetic: Callable[..., Any] = functools.partial(_half, **declared)
+            if dtype == "float32":
+                arithmetic = functools.partial(_single, erring=realisation > 0, **declared)
             own = [np.zeros(k.shape[:1:-1], np.float32 if dtype == "float32" else np.float64).T for _ in range(2)]
             for block, part in blocks(head):
                 found = _exact(part, fault)
@@ -157,9 +159,9 @@ def _again(logits: Array, largest: Array, total: Array, empty: Array) -> Array:
 
 
 def turned(exact: Array, emulated: Array, number: int) -> Array:
-    """The emulation with errors of as many signs: of each row drawn anew. Where few rows carry most of the error of a
-    gradient, as where one key has nearly all weight, their mean is near zero by luck."""
-    drawn = inputs.deviates(SIGNS, number, 0, exact[..., 0].size).reshape(exact.shape[:-1])
+    """The emulation with the signs of each row's errors drawn anew: where few rows carry most of a gradient's error, as
+    where one key has nearly all weight, their mean is near zero by luck."""
+    drawn = inputs.deviates(DRAWN, number, 0, exact[..., 0].size).reshape(exact.shape[:-1])
     found: Array = exact + np.where(drawn > 0, 1.0, -1.0)[..., None] * (emulated - exact)
     return found
 
@@ -183,9 +185,12 @@ def _half(rows: Rows, dk: Array, dv: Array, *, dtype: str, sums: Draw | None) ->
 
 
 def _single(
-    rows: Rows, dk: Array, dv: Array, *, operand: Operand = attention_emulation.unchanged
+    rows: Rows, dk: Array, dv: Array, *, erring: bool, operand: Operand = attention_emulation.unchanged
 ) -> tuple[Array, Array]:
-    """The same in float32; arrays inside are [keys, rows] and [D, rows], so that the innermost loops are long."""
+    """The same in float32; arrays inside are [keys, rows] and [D, rows], so that the innermost loops are long.
+
+    Of a row that sees one key dS is zero, and what remains is the difference of two equal sums' errors, which may be
+    zero by luck, too. So in one that is `erring` D is off by twice the standard deviation of its error."""
     add, scale = attention_emulation.accumulate, np.float32(rows.scale)
     q, k, v, d_out = map(operand, rows[:4])
     kept: Any = np.float32(1) if rows.kept is None else rows.kept.T.astype(np.float32)
@@ -199,8 +204,11 @@ def _single(
     weights = _again(logits, largest, total, rows.empty.T)
     d_weights = np.zeros_like(weights)
     add(d_weights, v.T, d_out.T)
-    # From behind: of a row that sees one key the two sums are equal, and their errors must not cancel.
-    delta = np.cumsum((rows.d_out.T * out)[::-1], axis=0, dtype=np.float32)[-1]
+    terms = rows.d_out.T * out
+    delta = np.cumsum(terms, axis=0, dtype=np.float32)[-1]
+    if erring:
+        error = rounding.sum_error(np.square(terms).sum(axis=0), delta, len(terms), dtypes.UNIT_ROUNDOFF["float32"])
+        delta += (2 * error * np.where(np.arange(len(q)) % 2, -1, 1)).astype(np.float32)
     d_logits = operand(weights * (kept * d_weights - delta))
     add(dq, k, d_logits)
     add(dk.T, q * scale, d_logits.T)
