@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import math
 import os
 import random
 import signal
@@ -24,10 +23,9 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from . import agreement, channel, dtypes, host, inputs, memory, protocol, rounding, sampling, tools, truth, wire
 from . import workload as workloads
+from .excerpt import excerpt
 from .fresh import RECIPE, Fresh
 from .orders import Picked
 from .peer import Peer
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
     from .dtypes import Array
     from .workload import Workload
 
-CHECKED_HEADS, CHECKED_ELEMENTS = 4, 1 << 14  # of an attention, chosen at random as well
 ENDS_S = 5.0  # for a process that has closed its connection to be gone
 OTHERS_SHARE = 0.1  # of the machine, from which other work may be why an output was late
 BUSY_PROCESSORS = 4  # where so many are left, one may wait busily for a GPU
@@ -255,7 +252,7 @@ class Measured:
         workload: Any = self.workloads[row.workload]  # of either kind
         limits = self.request.limits[row.workload]
         if workload.problem is None and pick.when == "timed":
-            workload, pick = _some_rows(workload, pick)
+            workload, pick = excerpt(workload, pick)
         expected: tuple[Any, str] | None = workload.expected_output()
         model = None
         if workload.problem is not None:  # its output's shape is known once its model has run
@@ -286,41 +283,6 @@ def _sha256(workload: Workload, output: Array) -> str:
     """As `parts.Seen` has it."""
     digests = [inputs.digest([part]) for part in workload.split(output).values()]
     return digests[0] if len(digests) == 1 else protocol.digest(digests)
-
-
-def _some_rows(workload: Any, pick: Picked) -> tuple[Any, Picked]:
-    """The same of a few heads, and of a few rows of each: the truth of all takes much longer than the kernel. Gradients
-    of K and V are sums over all rows: there it is one head of K and V, with all that share it."""
-    batch, heads, rows, columns = workload.shape
-    generator = random.SystemRandom()
-    if workload.backward:
-        return _one_head(workload, pick, generator.randrange(batch), generator.randrange(workload.kv_shape[1]))
-    chosen = generator.sample(range(batch * heads), min(CHECKED_HEADS, batch * heads))
-    count = min(rows, math.ceil(CHECKED_ELEMENTS / (len(chosen) * columns)))
-    positions = np.array(sorted(generator.sample(range(rows), count)))
-
-    def part(array: Array, places: Any = slice(None)) -> Array:
-        own = [head * array.shape[1] // heads for head in chosen]  # of K and V those that the chosen ones share
-        return np.ascontiguousarray(array.reshape(-1, *array.shape[2:])[own][None, :, places])
-
-    q, k, v, *masks = pick.arrays
-    arrays = [part(q, positions), part(k), part(v), *(part(mask, positions) for mask in masks)]
-    return workload.part(len(chosen), positions), pick._replace(arrays=arrays, output=part(pick.output, positions))
-
-
-def _one_head(workload: Any, pick: Picked, entry: int, shared: int) -> tuple[Any, Picked]:
-    """The same of one batch entry, and there of one head of K and V."""
-
-    def part(array: Array) -> Array:
-        count = array.shape[1] // workload.kv_shape[1] or 1  # a mask has one head, and no other is meant
-        first = shared * count if array.shape[1] > 1 else 0
-        return np.ascontiguousarray(array[entry : entry + 1, first : first + count])
-
-    output = np.concatenate([part(each).reshape(-1) for each in workload.split(pick.output).values()])
-    sharing = workload.shape[1] // workload.kv_shape[1]
-    one = workload.of_sizes((1, sharing, 0, 0))
-    one.kv_heads = 1
-    return one, pick._replace(arrays=list(map(part, pick.arrays)), output=output)
 
 
 def _model_row(workload_id: str) -> wire.Timing:

@@ -10,7 +10,7 @@ import pytest
 
 from harness.worker import attention_gradients, dtypes, inputs, power, truth, wire
 from harness.worker.attention_gradients import OUTPUTS
-from harness.worker.measuring import _some_rows
+from harness.worker.excerpt import excerpt
 from harness.worker.orders import Picked
 from harness.worker.workload import AttentionWorkload
 
@@ -113,7 +113,7 @@ def test_a_part_of_a_timed_call_has_the_truth_that_it_has_among_all(options: dic
     arrays = asked.arrays("independent", 0, 7)
     output = asked.computed(arrays)[0]
     assert asked.fits(output.shape, "float32") and asked.expected_output() == (output.shape, "float32")
-    part, pick = _some_rows(asked, Picked("timed", arrays, output, "float32"))
+    part, pick = excerpt(asked, Picked("timed", arrays, output, "float32"))
     assert part.fits(pick.output.shape, "float32") and pick.output.size < output.size
     assert [array.shape for array in pick.arrays] == [shape for shape, _ in part.inputs]
     assert np.abs(part.computed(pick.arrays)[0] - pick.output).max() < 1e-12

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from harness.worker import dtypes, fresh, inputs, wire
-from harness.worker.measuring import _some_rows
+from harness.worker.excerpt import excerpt
 from harness.worker.orders import Picked
 from harness.worker.workload import AttentionWorkload
 
@@ -113,7 +113,7 @@ def test_some_rows_of_a_timed_call_have_the_truth_that_they_have_among_all(optio
     asked = workload(**options)
     arrays = asked.arrays("independent", 0, 7)
     exact = asked.computed(arrays)[0]
-    part, pick = _some_rows(asked, Picked("timed", arrays, exact, "float32"))
+    part, pick = excerpt(asked, Picked("timed", arrays, exact, "float32"))
     assert np.abs(part.computed(pick.arrays)[0] - pick.output).max() < 1e-12
 
 
