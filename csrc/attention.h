@@ -22,11 +22,11 @@
 extern "C" {
 #endif
 
-/* Element types of q, k, v and o, which all share one. */
+/* Element types of q, k, v, o and the gradients, which all share one. */
 enum { ATTENTION_FP16 = 0, ATTENTION_BF16 = 1, ATTENTION_FP32 = 2 };
 
 /* Codes above zero are a CUDA runtime error (cudaError_t). Codes below zero are refusals: nothing was
- * launched and o was not written, except for ATTENTION_ERROR_MEMORY, after which o is undefined. */
+ * launched and nothing was written, except for ATTENTION_ERROR_MEMORY, after which outputs are undefined. */
 enum {
     ATTENTION_OK = 0,
     ATTENTION_ERROR_NULL = -1,      /* the problem or a tensor pointer is NULL */
@@ -84,6 +84,22 @@ typedef struct attention_options {
 ATTENTION_EXPORT int attention_forward_options(const attention_problem* problem,
                                                const attention_options* options, const void* q, const void* k,
                                                const void* v, void* o, void* stream);
+
+/* Optional: o as above, and the gradients of q, k and v along d_o, in one call:
+ *
+ *     dv = P'^T d_o        dq = scale * dS k        dk = scale * dS^T q
+ *
+ * with P the softmax, P' what dropout leaves of it, and dS = P' * (d_o v^T) - P * rowsum(d_o * o). What a kernel keeps
+ * from forward to backward, such as the logarithm of each row's sum, is its own affair: it is neither given nor
+ * returned. Of a head of k and v that several heads of q read, the gradient is the sum over these. A query that sees
+ * no key contributes nothing. The additive mask has no gradient here.
+ *
+ * d_o, o and dq are like q, dk and dv like k; contiguous, and none overlaps another. Each is aligned to 16 bytes where
+ * its rows are a multiple of that. Every element of the four is written. options is never NULL: of a problem without
+ * any it has the kv_heads and kv_len of q. */
+ATTENTION_EXPORT int attention_backward(const attention_problem* problem, const attention_options* options,
+                                        const void* q, const void* k, const void* v, const void* d_o, void* o,
+                                        void* dq, void* dk, void* dv, void* stream);
 
 /* One line in English, never NULL, valid for the life of the library. */
 ATTENTION_EXPORT const char* attention_error_string(int code);

@@ -18,6 +18,7 @@
 #endif
 
 #include <climits>
+#include <initializer_list>
 #include <optional>
 #include <string>
 
@@ -26,6 +27,9 @@ extern "C" const char* attention_choice(const attention_problem* problem) __attr
 extern "C" int attention_forward_options(const attention_problem* problem, const attention_options* options,
                                          const void* q, const void* k, const void* v, void* o, void* stream)
     __attribute__((weak));
+extern "C" int attention_backward(const attention_problem* problem, const attention_options* options, const void* q,
+                                  const void* k, const void* v, const void* d_o, void* o, void* dq, void* dk,
+                                  void* dv, void* stream) __attribute__((weak));
 
 namespace {
 
@@ -111,10 +115,11 @@ void run(const char* name, const at::Tensor& q, bool causal, double scale, Call 
                 q.sizes(), ", ", q.scalar_type(), ", built with ", attention_tunables(), ")");
 }
 
-void check_out(const at::Tensor& out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-    check("out", out, q, q.sizes(), q.scalar_type());
-    for (const at::Tensor* input : {&q, &k, &v})
-        TORCH_CHECK(!overlap(*input, out), "out: expected its own memory, got that of an input");
+void check_out(const char* name, const at::Tensor& out, const at::Tensor& like,
+               std::initializer_list<const at::Tensor*> inputs) {
+    check(name, out, like, like.sizes(), like.scalar_type());
+    for (const at::Tensor* input : inputs)
+        TORCH_CHECK(!overlap(*input, out), name, ": expected its own memory, got that of another tensor");
 }
 
 // Writes softmax(scale * q k^T + mask) v into out. All four: contiguous [batch, heads, seq_len, head_dim], of
@@ -124,7 +129,7 @@ void forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, cons
     check("q", q, q, q.sizes(), q.scalar_type());
     check("k", k, q, q.sizes(), q.scalar_type());
     check("v", v, q, q.sizes(), q.scalar_type());
-    check_out(out, q, k, v);
+    check_out("out", out, q, {&q, &k, &v});
     run("attention_forward", q, causal, scale, [&](const attention_problem* problem, void* stream) {
         return attention_forward(problem, q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(), stream);
     });
@@ -167,17 +172,33 @@ void forward_options(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
                      bool causal, double scale, const Optional& mask, const Optional& bias, const Optional& keep,
                      double keep_scale) {
     const attention_options options = options_of(q, k, v, mask, bias, keep, keep_scale);
-    check_out(out, q, k, v);
+    check_out("out", out, q, {&q, &k, &v});
     run("attention_forward_options", q, causal, scale, [&](const attention_problem* problem, void* stream) {
         return attention_forward_options(problem, &options, q.data_ptr(), k.data_ptr(), v.data_ptr(),
                                          out.data_ptr(), stream);
     });
 }
 
+// The same, and gradients along `d_out`: `d_out` and `dq` are like q, `dk` and `dv` like k.
+void backward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& d_out,
+              const at::Tensor& out, const at::Tensor& dq, const at::Tensor& dk, const at::Tensor& dv, bool causal,
+              double scale, const Optional& mask, const Optional& bias, const Optional& keep, double keep_scale) {
+    const attention_options options = options_of(q, k, v, mask, bias, keep, keep_scale);
+    check("d_out", d_out, q, q.sizes(), q.scalar_type());
+    check_out("out", out, q, {&q, &k, &v, &d_out});
+    check_out("dq", dq, q, {&q, &k, &v, &d_out, &out});
+    check_out("dk", dk, k, {&q, &k, &v, &d_out, &out, &dq});
+    check_out("dv", dv, k, {&q, &k, &v, &d_out, &out, &dq, &dk});
+    run("attention_backward", q, causal, scale, [&](const attention_problem* problem, void* stream) {
+        return attention_backward(problem, &options, q.data_ptr(), k.data_ptr(), v.data_ptr(), d_out.data_ptr(),
+                                  out.data_ptr(), dq.data_ptr(), dk.data_ptr(), dv.data_ptr(), stream);
+    });
+}
+
 }  // namespace
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
-    m.doc() = "Attention forward: the kernel behind attention.h";
+    m.doc() = "Attention: the kernel behind attention.h";
     m.def(
         "forward", &forward, pybind11::arg("q"), pybind11::arg("k"), pybind11::arg("v"), pybind11::arg("out"),
         pybind11::arg("causal"), pybind11::arg("scale"),
@@ -187,6 +208,12 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
               pybind11::arg("out"), pybind11::arg("causal"), pybind11::arg("scale"), pybind11::arg("mask"),
               pybind11::arg("bias"), pybind11::arg("keep"), pybind11::arg("keep_scale"),
               "The same on problems with options, see attention.h.");
+    if (attention_backward)
+        m.def("backward", &backward, pybind11::arg("q"), pybind11::arg("k"), pybind11::arg("v"),
+              pybind11::arg("d_out"), pybind11::arg("out"), pybind11::arg("dq"), pybind11::arg("dk"),
+              pybind11::arg("dv"), pybind11::arg("causal"), pybind11::arg("scale"), pybind11::arg("mask"),
+              pybind11::arg("bias"), pybind11::arg("keep"), pybind11::arg("keep_scale"),
+              "The same, with the gradients of q, k and v along d_out, see attention.h.");
     m.def("choice", &choice, pybind11::arg("q"), pybind11::arg("causal"), pybind11::arg("scale"),
           "Which of several ways the kernel takes for such a q, in one line; empty where it has one.");
     m.def(

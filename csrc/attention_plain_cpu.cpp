@@ -1,7 +1,8 @@
 // Attention on the CPU, written out: one query row after the other, float32 throughout. Slow, and the shortest
-// example of a kernel that takes problems with options: other heads and rows of K and V, masks, dropout.
+// example of a kernel that takes problems with options, and of one that has gradients.
 //
-// Threads take query rows in turn. Each row is computed by one of them, so results do not depend on their number.
+// Threads take query rows in turn, and for gradients heads of K and V. Each is computed by one of them, in one order,
+// so results do not depend on their number.
 #include "attention.h"
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <cstddef>
 #include <cstring>
 #include <exception>
+#include <initializer_list>
 #include <new>
 #include <thread>
 #include <vector>
@@ -26,15 +28,23 @@ struct Head {
     float scale;
 };
 
-// p[keys]: the softmax of a query row, as dropout leaves it; all zero where it sees no key.
-void weights(const Head& head, std::ptrdiff_t row, float* p) {
+// to[width] += factor * from[width]
+void add(float* to, float factor, const float* from, std::ptrdiff_t width) {
+    for (std::ptrdiff_t i = 0; i < width; ++i) to[i] += factor * from[i];
+}
+
+float dot(const float* a, const float* b, std::ptrdiff_t width) {
+    float sum = 0.0f;
+    for (std::ptrdiff_t i = 0; i < width; ++i) sum += a[i] * b[i];
+    return sum;
+}
+
+// p[keys]: the softmax of a query row; all zero where it sees no key.
+void softmax(const Head& head, std::ptrdiff_t row, float* p) {
     float largest = -INFINITY;
     for (std::ptrdiff_t key = 0; key < head.keys; ++key) {
         const std::ptrdiff_t pair = row * head.keys + key;
-        float score = 0.0f;
-        for (std::ptrdiff_t i = 0; i < head.width; ++i)
-            score += head.q[row * head.width + i] * head.k[key * head.width + i];
-        score *= head.scale;
+        float score = head.scale * dot(head.q + row * head.width, head.k + key * head.width, head.width);
         if (head.bias) score += head.bias[pair];
         if ((head.causal && key > row) || (head.mask && !head.mask[pair])) score = -INFINITY;
         p[key] = score;
@@ -44,10 +54,12 @@ void weights(const Head& head, std::ptrdiff_t row, float* p) {
     for (std::ptrdiff_t key = 0; key < head.keys; ++key)
         sum += p[key] = p[key] == -INFINITY ? 0.0f : std::exp(p[key] - largest);
     if (sum == 0.0f) return;  // it sees no key
-    for (std::ptrdiff_t key = 0; key < head.keys; ++key) {
-        const float kept = !head.keep ? 1.0f : head.keep[row * head.keys + key] ? head.keep_scale : 0.0f;
-        p[key] = p[key] / sum * kept;
-    }
+    for (std::ptrdiff_t key = 0; key < head.keys; ++key) p[key] /= sum;
+}
+
+// What dropout makes of a weight: the factor on it.
+float kept(const Head& head, std::ptrdiff_t row, std::ptrdiff_t key) {
+    return !head.keep ? 1.0f : head.keep[row * head.keys + key] ? head.keep_scale : 0.0f;
 }
 
 Head head_of(const attention_problem& p, const attention_options& options, std::ptrdiff_t number,
@@ -71,11 +83,29 @@ Head head_of(const attention_problem& p, const attention_options& options, std::
 }
 
 void forward_row(const Head& head, std::ptrdiff_t row, float* p, float* o) {
-    weights(head, row, p);
+    softmax(head, row, p);
     float* to = o + row * head.width;
     std::fill(to, to + head.width, 0.0f);
     for (std::ptrdiff_t key = 0; key < head.keys; ++key)
-        for (std::ptrdiff_t i = 0; i < head.width; ++i) to[i] += p[key] * head.v[key * head.width + i];
+        add(to, p[key] * kept(head, row, key), head.v + key * head.width, head.width);
+}
+
+// A row's output and gradient of q, and its part of those of k and v. With P the softmax, M the factors of dropout and
+// D the row's sum of d_o * o, the scores have the gradient P (M d_o v^T - D).
+void backward_row(const Head& head, std::ptrdiff_t row, float* p, const float* d_o, float* o, float* dq, float* dk,
+                  float* dv) {
+    forward_row(head, row, p, o);
+    const std::ptrdiff_t width = head.width, at = row * width;
+    const float delta = dot(d_o + at, o + at, width);
+    std::fill(dq + at, dq + at + width, 0.0f);
+    for (std::ptrdiff_t key = 0; key < head.keys; ++key) {
+        const float weight = p[key] * kept(head, row, key);
+        const float d_p = dot(d_o + at, head.v + key * width, width);
+        const float d_score = head.scale * (weight * d_p - p[key] * delta);
+        add(dq + at, d_score, head.k + key * width, width);
+        add(dk + key * width, d_score, head.q + at, width);
+        add(dv + key * width, weight, d_o + at, width);
+    }
 }
 
 // ATTENTION_OK with the options in `known`, or a refusal. Of a smaller struct, an older caller's, the rest is 0.
@@ -130,6 +160,33 @@ extern "C" ATTENTION_EXPORT int attention_forward_options(const attention_proble
         const std::ptrdiff_t number = row / rows;
         const Head head = head_of(*problem, options, number, queries, keys, values);
         forward_row(head, row % rows, p, static_cast<float*>(o) + number * size);
+    });
+}
+
+extern "C" ATTENTION_EXPORT int attention_backward(const attention_problem* problem,
+                                                   const attention_options* given, const void* q, const void* k,
+                                                   const void* v, const void* d_o, void* o, void* dq, void* dk,
+                                                   void* dv, void*) {
+    attention_options options{};
+    if (const int refused = check(problem, given, &options)) return refused;
+    for (const void* tensor : std::initializer_list<const void*>{q, k, v, d_o, o, dq, dk, dv})
+        if (!tensor) return ATTENTION_ERROR_NULL;
+    const auto *queries = static_cast<const float*>(q), *keys = static_cast<const float*>(k);
+    const auto *values = static_cast<const float*>(v), *along = static_cast<const float*>(d_o);
+    const std::ptrdiff_t rows = problem->seq_len, width = problem->head_dim, shared = options.kv_len * width;
+    const std::ptrdiff_t sharing = problem->heads / options.kv_heads;
+    const std::ptrdiff_t all = std::ptrdiff_t(problem->batch) * options.kv_heads;
+    return in_threads(problem->threads, all, options.kv_len, [&](std::ptrdiff_t unit, float* p) {
+        float *to_k = static_cast<float*>(dk) + unit * shared, *to_v = static_cast<float*>(dv) + unit * shared;
+        std::fill(to_k, to_k + shared, 0.0f);
+        std::fill(to_v, to_v + shared, 0.0f);
+        for (std::ptrdiff_t number = unit * sharing; number < (unit + 1) * sharing; ++number) {
+            const Head head = head_of(*problem, options, number, queries, keys, values);
+            const std::ptrdiff_t first = number * rows * width;
+            for (std::ptrdiff_t row = 0; row < rows; ++row)
+                backward_row(head, row, p, along + first, static_cast<float*>(o) + first,
+                             static_cast<float*>(dq) + first, to_k, to_v);
+        }
     });
 }
 

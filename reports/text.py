@@ -180,6 +180,7 @@ def shape_text(workload: WorkloadInfo | None) -> str:
         "causal" if workload.causal else "",
         f"mask {workload.mask}" if workload.mask else "",
         f"dropout {workload.dropout:g}" if workload.dropout else "",
+        "with gradients" if workload.backward else "",
     ]
     return ", ".join([" ".join(f"{name}{size}" for name, size in sizes.items()), *filter(None, more)])
 

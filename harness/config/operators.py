@@ -9,6 +9,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import AfterValidator, Field, model_validator
 
 from harness.config.kernels import Dtype, Flags, Kernel, Name, SourcePath
+from harness.config.workloads import BACKWARD
 from harness.config.yaml_files import Model
 from harness.config.yaml_problems import Refused
 from harness.errors import meant
@@ -160,7 +161,7 @@ class Measured(NamedTuple):
 
     @property
     def id(self) -> str:
-        return f"{self.name}{'.backward' if self.backward else ''}-{protocol.DTYPES[self.dtype]}"
+        return f"{self.name}{BACKWARD if self.backward else ''}-{protocol.DTYPES[self.dtype]}"
 
 
 Groups = dict[str, list[Measured]]

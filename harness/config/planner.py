@@ -26,6 +26,7 @@ QUICK_MOST_LAUNCHES = 8  # from which on an outlier has no weight: `harness.stat
 QUICK_TRIALS = 2
 QUICK_EXTRA_TRIALS = 1
 QUICK_PROBLEM_TRIALS = 4
+WITH_GRADIENTS = 3.5  # forward has two products of matrices, and backward five of the same size
 QUICK_TIMING = {"warmup_s": 0.02, "warmup_calls": 1, "target_s": 0.1, "min_samples": 3}
 
 
@@ -56,7 +57,7 @@ def _workload_infos(workload: Workload, selection: Selection) -> list[WorkloadIn
     return [
         WorkloadInfo(
             **shape.model_dump(),
-            id=workload.id(dtype),
+            id=id,
             name=workload.name,
             dtype=dtype,
             devices=[device for device in DEVICES if dtype in getattr(workload.dtypes, device)],
@@ -65,11 +66,13 @@ def _workload_infos(workload: Workload, selection: Selection) -> list[WorkloadIn
             dropout=workload.dropout,
             scale=workload.scale or 1 / math.sqrt(shape.head_dim),
             trials=recipes,
-            flops=attention_flops(shape, workload.causal),
-            bytes=2.0 * (shape.elements + shape.kv_elements) * (4 if dtype == "float32" else 2)
+            backward=backward,
+            flops=attention_flops(shape, workload.causal) * (WITH_GRADIENTS if backward else 1),
+            bytes=2.0 * (shape.elements + shape.kv_elements) * (4 if dtype == "float32" else 2) * (2 if backward else 1)
             + workload.masks_bytes(dtype),
         )
         for dtype in dtypes
+        for id, backward in workload.ids(dtype).items()
     ]
 
 

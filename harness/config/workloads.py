@@ -10,6 +10,7 @@ from harness.config.kernels import Dtype, Name
 from harness.config.yaml_files import Model
 from harness.worker import dtypes, protocol
 
+BACKWARD = ".backward"  # in the id of what has gradients
 Mask = Literal["padding", "random", "empty_rows", "bias"]
 
 
@@ -73,11 +74,22 @@ class Workload(Model):
         description="probability with which a weight of the softmax is dropped; a kernel is given the draws. SDPA "
         "cannot be, so there is no reference, and the truth alone judges",
     )
+    backward: bool = Field(
+        default=False,
+        description="whether gradients of Q, K and V are compared, and a call with them is timed, too: a workload of "
+        "its own beside this one, such as seed.backward-fp16",
+    )
     scale: float | None = Field(default=None, gt=0, description="factor of the logits; default: 1 / sqrt(head_dim)")
     trials: int = Field(default=20, ge=1, le=10_000, description="input sets of independent Q, K and V")
     extra_trials: int = Field(
         default=5, ge=0, le=1000, description="input sets of each other recipe: Q = K = V, large logits"
     )
+
+    @model_validator(mode="after")
+    def _no_other_id(self) -> Workload:
+        if self.name.endswith(BACKWARD):
+            raise ValueError(f"name: {BACKWARD} ends the ids of what `backward: true` adds; give it another name")
+        return self
 
     @model_validator(mode="after")
     def _one_mask(self) -> Workload:
@@ -91,11 +103,12 @@ class Workload(Model):
         mask = dtypes.size_bytes(dtype if self.mask == "bias" else "bool", (pairs,)) if self.mask else 0
         return mask + (pairs * self.shape.heads if self.dropout else 0)
 
-    def id(self, dtype: Dtype) -> str:
-        """Such as ``seed-fp16``."""
-        return f"{self.name}-{protocol.DTYPES[dtype]}"
+    def ids(self, dtype: Dtype) -> dict[str, bool]:
+        """Such as ``seed-fp16`` and ``seed.backward-fp16``, each with whether gradients are outputs."""
+        ways = {"": False, BACKWARD: True} if self.backward else {"": False}
+        return {f"{self.name}{way}-{protocol.DTYPES[dtype]}": backward for way, backward in ways.items()}
 
     @property
     def names(self) -> set[str]:
-        """What a user may call it: its name, and its id at each dtype."""
-        return {self.name, *(self.id(dtype) for dtype in (*self.dtypes.cpu, *self.dtypes.cuda))}
+        """What a user may call it: its name, and its ids at each dtype."""
+        return {self.name, *(id for dtype in (*self.dtypes.cpu, *self.dtypes.cuda) for id in self.ids(dtype))}

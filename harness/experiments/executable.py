@@ -29,7 +29,7 @@ def unavailable(context: Context, cell: Cell) -> str:
     if reason := no_entry_point(kernel):
         return reason
     if context.plan.workload(cell.workload).has_options:
-        return "its workload has options, and the executable calls attention_forward alone"
+        return "its workload has options or gradients, and the executable calls attention_forward alone"
     if built.status != protocol.OK:
         return f"its build is {built.status.replace('_', ' ')}: {built.message}"
     return ""

@@ -78,7 +78,7 @@ def jobs_of(
             second_gpu=experiment == "places" and second_device.of(context.gpu) is not None,
         )
     ]
-    output_bytes = int((workload.bytes or 4 << 20) / 4)
+    output_bytes = int((workload.bytes or 4 << 20) / (2 if workload.backward else 4))
     return plan_jobs(listed, trials, output_bytes)
 
 

@@ -30,18 +30,23 @@ UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 def needs(workload: Workload, dtype: Dtype, device: Device, *, math: bool) -> dict[str, dict[str, int]]:
     """Bytes by what has the memory, `this machine` or `its GPU`, and by what they are for."""
     shape = workload.shape
-    output = dtypes.size_bytes(dtype, (shape.elements,))
-    given = {"Q, K and V": output + 2 * dtypes.size_bytes(dtype, (shape.kv_elements,))}
+    output, shared = (dtypes.size_bytes(dtype, (count,)) for count in (shape.elements, 2 * shape.kv_elements))
+    given = {"Q, K and V": output + shared}
+    outputs = {"output": output}
+    if workload.backward:  # whose row needs most
+        given["dO"] = output
+        outputs["gradients"] = output + shared
     if masks := workload.masks_bytes(dtype):
         given["mask and draws of dropout"] = masks
-    calls = {**given, "output": output}
+    calls = {**given, **outputs}
     if math:  # its logits, and their softmax
         scores = dtypes.size_bytes(dtype, (shape.batch * shape.heads * shape.seq_len * shape.keys,))
         calls["scores of the reference math"] = 2 * scores
-    judging = {"truth and error scale in float64": 2 * FLOAT64_BYTES * shape.elements}
+    elements = 2 * (shape.elements + shape.kv_elements) if workload.backward else shape.elements
+    judging = {"truth and error scale in float64": 2 * FLOAT64_BYTES * elements}
     if device == "cpu":
         return {"this machine": calls | judging}
-    return {"this machine": {**given, "output": output, **judging}, "its GPU": calls}
+    return {"this machine": {**given, **outputs, **judging}, "its GPU": calls}
 
 
 def expected_mib(matrix: Matrix, kernel: Kernel, device: Device, workloads: Collection[str]) -> int | None:
@@ -55,7 +60,7 @@ def expected_mib(matrix: Matrix, kernel: Kernel, device: Device, workloads: Coll
         sum(needs(each, dtype, device, math=math)["this machine"].values())
         for each in own
         for dtype in getattr(each.dtypes, device)
-        if not workloads or {each.name, each.id(dtype)} & set(workloads)
+        if not workloads or {each.name, *each.ids(dtype)} & set(workloads)
     ]
     largest = ceil(max(sizes, default=0) / 2**20)
     outputs = min(ARRAY_BYTES >> 20, AT_ONCE * largest)  # of an environment, while they are compared

@@ -40,6 +40,7 @@ def workload_request(context: Context, workload: WorkloadInfo) -> wire.WorkloadR
         dropout=workload.dropout,
         causal=workload.causal,
         scale=workload.scale,
+        backward=workload.backward and workload.problem is None,
         recipes=workload.trials,
         problem=problem_request(context, workload, store),
     )

@@ -116,7 +116,8 @@ class TargetResult(Outcome):
     unwritten_trials: int = Field(default=0, description="trials that left poison in the output")
     nearer_to: dict[str, int] = Field(default={}, description="kernel only: trials by nearest reference")
     outputs: list[OutputResult] = Field(
-        default=[], description="of a problem's model: each output; where there are several, `against` has the worst"
+        default=[],
+        description="of a problem's model, and of an attention with gradients: each output; `against` has the worst",
     )
 
 
@@ -124,7 +125,7 @@ class KnownWrong(Record):
     """A known wrong answer that the judge made from the truth of the first trial, and whether the rule saw it."""
 
     kind: str = Field(
-        description="zeros, input, previous, mean, stale, short, scaled, added, row, misread or softmax scale"
+        description="zeros, input, previous, mean, stale, short, scaled, added, row, misread, gradient or softmax scale"
     )
     name: str
     size: float | None = Field(default=None, description="of what comes in sizes: a share")

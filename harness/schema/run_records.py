@@ -33,12 +33,12 @@ class WorkloadInfo(Record):
     backward: bool = Field(default=False, description="whether gradients are outputs, and their time is in the time")
     compiled: bool = Field(default=False, description="whether its model is called under torch.compile")
     flops: float | None = Field(default=None, description="floating-point operations of one call")
-    bytes: float | None = Field(default=None, description="fewest bytes that one call moves: Q, K, V, masks in, O out")
+    bytes: float | None = Field(default=None, description="fewest that a call moves: an attention's inputs and outputs")
 
     @property
     def has_options(self) -> bool:
-        """Whether an attention has more to it than `attention_problem` of csrc/attention.h."""
-        return bool(self.kv_heads or self.kv_len or self.mask or self.dropout)
+        """Whether an attention has more to it than what `attention_forward` of csrc/attention.h computes."""
+        return bool(self.kv_heads or self.kv_len or self.mask or self.dropout or self.backward)
 
 
 class KernelInfo(Record):

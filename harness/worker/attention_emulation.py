@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Callable
 
 import numpy as np
@@ -23,7 +24,12 @@ if TYPE_CHECKING:
     from .inputs import Shape
 
     Draw = Callable[[Shape], Array]  # gives deviates of a shape
+    Product = Callable[..., Array]  # of two matrices
     Operand = Callable[[Array], Array]  # what is done to each operand of a product
+
+
+def unchanged(array: Array) -> Array:
+    return array
 
 
 def emulate(
@@ -35,58 +41,80 @@ def emulate(
 
     `sums`, of declared float16 accumulators, draws their errors (see `sum_error`).
     """
-    exact = values.astype(np.float64)
-    queries, keys = queries.astype(np.float64), keys.astype(np.float64)
-    logits = queries @ keys.T
-    if sums:
-        squares = np.square(queries) @ np.square(keys).T
-        logits += sum_error(squares, logits, queries.shape[1], dtypes.UNIT_ROUNDOFF["float16"]) * sums(logits.shape)
+    times = functools.partial(product, sums=sums)
+    logits = half_logits(queries, keys, scale, hidden, bias, times)
+    weights = exponential(logits - logits.max(axis=1, keepdims=True))
+    total = weights.sum(axis=1, keepdims=True, dtype=np.float64)
+    weights = dtypes.quantise(weights if kept is None else weights * kept, dtype)
+    return dtypes.quantise(times(weights, values) / total, dtype)
+
+
+def half_logits(
+    queries: Array, keys: Array, scale: float, hidden: Array | None, bias: Array | None, times: Product
+) -> Array:
+    """Logits [rows, keys], in float32."""
+    logits = times(queries, keys.T)
     logits *= scale
     if bias is not None:
         logits += bias
     if hidden is not None:
         logits[hidden] = -np.inf
-    rounded = logits.astype(np.float32)
-    weights = np.exp((rounded - rounded.max(axis=1, keepdims=True)).astype(np.float64)).astype(np.float32)
-    total = weights.sum(axis=1, keepdims=True, dtype=np.float64)
-    weights = dtypes.quantise(weights if kept is None else weights * kept, dtype)
-    output = weights @ exact
+    return logits.astype(np.float32)
+
+
+def exponential(values: Array) -> Array:
+    """Of float32, in float32."""
+    found: Array = np.exp(values.astype(np.float64)).astype(np.float32)
+    return found
+
+
+def product(left: Array, right: Array, sums: Draw | None, terms: int = 0) -> Array:
+    """Exactly, or with the errors of float16 accumulators; `terms`: of the whole sum, where this is a part of it."""
+    left, right = left.astype(np.float64), right.astype(np.float64)
+    found: Array = left @ right
     if sums:
-        squares = np.square(weights) @ np.square(exact)
-        output += sum_error(squares, output, len(keys), dtypes.UNIT_ROUNDOFF["float16"]) * sums(output.shape)
-    return dtypes.quantise(output / total, dtype)
+        squares = np.square(left) @ np.square(right)
+        unit = dtypes.UNIT_ROUNDOFF["float16"]
+        found += sum_error(squares, found, terms or left.shape[1], unit) * sums(found.shape)
+    return found
 
 
 def emulate_single(
     queries: Array, keys: Array, values: Array, scale: float, hidden: Array | None, bias: Array | None = None,
-    kept: Array | None = None, *, operand: Operand | None = None,
+    kept: Array | None = None, *, operand: Operand = unchanged,
 ) -> Array:  # fmt: skip
     """Float32: Q [rows, D], K [keys, D], V [keys, columns] to outputs in float64; `hidden`, `bias` and `kept` as above.
 
     Transposed inside, so that the innermost loops run over rows, which are contiguous.
     """
-    operand = operand or (lambda array: array)
-    queries, keys, values = operand(queries), operand(keys), operand(values)
-    left = np.ascontiguousarray(queries.T)
+    logits = single_logits(queries, keys, scale, hidden, bias, operand)
+    weights = exponential(logits - logits.max(axis=0))
+    entering = operand(weights if kept is None else weights * kept.T.astype(np.float32))
+    total = np.zeros((1, len(queries)), np.float32)
+    output = np.zeros((values.shape[1], len(queries)), np.float32)
+    accumulate(output, operand(values), entering)
+    accumulate(total, np.ones((len(keys), 1), np.float32), weights)
+    result: Array = (output / total).T.astype(np.float64)
+    return result
+
+
+def single_logits(
+    queries: Array, keys: Array, scale: float, hidden: Array | None, bias: Array | None, operand: Operand
+) -> Array:
+    """Logits [keys, rows]."""
     logits = np.zeros((len(keys), len(queries)), np.float32)
-    product = np.empty_like(logits)
-    for index in range(keys.shape[1]):
-        np.multiply(keys[:, index, None], left[index], out=product)
-        logits += product
+    accumulate(logits, operand(keys).T, operand(queries).T)
     logits *= np.float32(scale)
     if bias is not None:
         logits += bias.T
     if hidden is not None:
         logits[hidden.T] = -np.inf
-    logits -= logits.max(axis=0)
-    weights = np.exp(logits.astype(np.float64)).astype(np.float32)
-    entering = operand(weights if kept is None else weights * kept.T.astype(np.float32))
-    total = np.zeros(len(queries), np.float32)
-    output = np.zeros((values.shape[1], len(queries)), np.float32)
-    product = np.empty_like(output)
-    for index in range(len(keys)):
-        np.multiply(values[index, :, None], entering[index], out=product)
-        output += product
-        total += weights[index]
-    result: Array = (output / total).T.astype(np.float64)
-    return result
+    return logits
+
+
+def accumulate(total: Array, left: Array, right: Array) -> None:
+    """Adds left [terms, m] ^T right [terms, n] to `total` [m, n] float32, product by product."""
+    product, right = np.empty_like(total), np.ascontiguousarray(right)
+    for column, row in zip(left, right):
+        np.multiply(column[:, None], row, out=product)
+        total += product

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterator, Tuple
+from typing import TYPE_CHECKING, Any, Iterator, NamedTuple
 
 import numpy as np
 
+from . import attention_gradients
 from .truth import BLOCK_ELEMENTS, attention, logits_of, masked, of_head, of_rows
 
 if TYPE_CHECKING:
     from .dtypes import Array
     from .inputs import Each
 
-    WrongAnswer = Tuple[str, str, float | None, Array]  # kind, name, size, float64 values
+
+class WrongAnswer(NamedTuple):
+    kind: str
+    name: str
+    size: float | None
+    values: Array  # float64
+    output: str = ""  # of which of several
 
 
 def wrong(
     q: Array, k: Array, v: Array, causal: bool, scale: float, dtype: str, each: Each = map, mask: Array | None = None,
-    keep: Array | None = None, dropout: float = 0.0,
+    keep: Array | None = None, dropout: float = 0.0, main: str = "",
 ) -> Iterator[WrongAnswer]:  # fmt: skip
-    """What faulty attentions give, see `power.specific`.
+    """What faulty attentions give, see `power.specific`. `main`: the output's name, where there are gradients.
 
     All from one pass. A wrong scale to first order: the derivative of softmax(scale Q K^T) V by the scale.
     """
@@ -61,18 +68,19 @@ def wrong(
 
     list(each(head, batch_heads))
     if count > 1:
-        yield "one row", "one key of one row dropped", None, one
-        yield "short", "one key dropped", None, one
-        yield "short", "an eighth of the keys dropped", None, eighth
-        yield "mean", "uniform weights", None, mean
+        yield WrongAnswer("one row", "one key of one row dropped", None, one, main)
+        yield WrongAnswer("short", "one key dropped", None, one, main)
+        yield WrongAnswer("short", "an eighth of the keys dropped", None, eighth, main)
+        yield WrongAnswer("mean", "uniform weights", None, mean, main)
     for name, keys, values, seen, kept in _misread(q, k, v, mask, keep):
         found, _ = attention(
             q, keys, values, causal, scale, dtype, each, mask=seen, keep=kept, dropout=dropout, emulates=False
         )
         if not np.allclose(found, truth, rtol=1e-9, atol=1e-12):  # on some inputs it is no fault
-            yield "misread", name, None, found
+            yield WrongAnswer("misread", name, None, found, main)
     for size in (0.001, 0.003, 0.01):
-        yield "softmax scale", f"a softmax scale {size:.1%} too large", size, truth + size * slope
+        name = f"a softmax scale {size:.1%} too large"
+        yield WrongAnswer("softmax scale", name, size, truth + size * slope, main)
 
 
 def _misread(
@@ -90,3 +98,25 @@ def _misread(
         yield "without the mask", k, v, None, keep
     if keep is not None:
         yield "without dropout", k, v, mask, None
+
+
+def wrong_gradients(
+    q: Array, k: Array, v: Array, d_out: Array, causal: bool, scale: float, dtype: str, each: Each = map,
+    mask: Array | None = None, keep: Array | None = None, dropout: float = 0.0,
+) -> Iterator[WrongAnswer]:  # fmt: skip
+    """The same of gradients, whose forward pass is right."""
+
+    def made(fault: str = "") -> dict[str, Array]:
+        found, _ = attention_gradients.attention(
+            q, k, v, d_out, causal, scale, dtype, each, mask=mask, keep=keep, dropout=dropout, fault=fault,
+            emulates=False,
+        )  # fmt: skip
+        return dict(zip(attention_gradients.OUTPUTS, found))
+
+    right, faults = made(), attention_gradients.faults(
+        masked=causal or mask is not None, dropped=keep is not None, shared=k.shape[1] < q.shape[1]
+    )
+    for fault in faults:
+        for output, values in made(fault).items():
+            if not np.allclose(values, right[output], rtol=1e-9, atol=1e-12):
+                yield WrongAnswer("gradient", fault, None, values, output)

@@ -31,7 +31,7 @@ LARGE = 8.0  # factor on Q in `large_logits`: logits spread by 8, so that few ke
 STEEP = 64.0  # the same in `steep_logits`: exp overflows float32 where the maximum is not taken off first
 TAIL_KEYS, TAIL = 16, 16.0  # `dominant_tail`: the last keys' products with every query are larger by TAIL * TAIL
 OFFSET = 256.0  # `offset_logits`: every product is larger by OFFSET * OFFSET, which is beyond float16's range
-MASK, KEEP = 3, 4  # the tensors' numbers: Q, K and V are 0 to 2
+MASK, KEEP, DIRECTION = 3, 4, 5  # the tensors' numbers: Q, K and V are 0 to 2
 EMPTY = 8  # of so many rows of `empty_rows` one sees no key
 LANES = np.uint64(0x0000FFFF0000FFFF)
 AT_ONCE = 1 << 15  # deviates made at a time: their words stay in a processor's cache
@@ -129,6 +129,12 @@ def mask(recipe: str, dtype: str, shape: Shape, seed: int, trial: int, each: Eac
     if recipe == "empty_rows":
         seen[:, :, (rows - 1) % EMPTY :: EMPTY] = False
     return seen
+
+
+def direction(dtype: str, shape: Shape, seed: int, trial: int, each: Each = map) -> Array:
+    """What gradients are taken along: approximately normal numbers in `dtype`'s storage. Along ones, as those of a sum,
+    the gradient of a softmax vanishes."""
+    return _encoded(deviates(seed, trial, DIRECTION, int(np.prod(shape)), each).reshape(shape), dtype, each)
 
 
 def keep(dropout: float, shape: Shape, seed: int, trial: int, each: Each = map) -> Array:

@@ -25,6 +25,7 @@ from .judging import (
     judged_as,
     main_name,
     main_of,
+    other_bits,
     read_output,
     would_pass,
 )
@@ -72,9 +73,14 @@ class Candidate:
             raise Failed(protocol.CRASHED, f"no output of trial {trial} of {recipe}")
         if (row.shape, row.dtype) != (list(shape), dtype) or not self.workload.fits(shape, dtype):
             raise Failed(protocol.WRONG, f"returned {tuple(row.shape)} {row.dtype}; expected {tuple(shape)} {dtype}")
-        array = read_output(self.folder, f"{recipe}/{trial}.bin", dtype, shape)
-        again = None if row.repeats else read_output(self.folder, f"{recipe}/{trial}.repeat.bin", dtype, shape)
-        return {"": Output(array, dtype, again, row.mutated, row.unwritten)}
+        arrays = self.workload.split(read_output(self.folder, f"{recipe}/{trial}.bin", dtype, shape))
+        second: Mapping[str, Array | None] = dict.fromkeys(arrays)
+        if not row.repeats:
+            second = self.workload.split(read_output(self.folder, f"{recipe}/{trial}.repeat.bin", dtype, shape))
+        return {
+            name: Output(array, dtype, other_bits(array, second[name]), row.mutated, row.unwritten)
+            for name, array in arrays.items()
+        }
 
 
 Target = Union[Candidate, Reference]
@@ -218,7 +224,7 @@ class Judging(NamedTuple):
             seen=seen,
             truth_sha256="" if exact is None else exact.sha256,
             costs={} if exact is None else exact.error_scale.costs,
-            would_pass=would_pass(trial, values[protocol.KERNEL], limits) if failing else [],
+            would_pass=would_pass(trial, outputs[protocol.KERNEL], limits) if failing else [],
         )
 
 
@@ -246,7 +252,7 @@ def _target_result(
     result.repeats_max_units = max((units for _, units in apart if units is not None), default=None)
     result.inputs_mutated = sum(each.mutated for each in seen)
     result.unwritten_trials = sum(each.unwritten for each in seen)
-    if name == protocol.MODEL:
+    if name == protocol.MODEL or len(seen[0].parts) > 1:
         parts = [part for part in seen[0].parts if all(part in each.parts for each in seen)]
         result.outputs = [output_result(part, [each.parts[part] for each in seen]) for part in parts]
     is_kernel = name == protocol.KERNEL
@@ -258,6 +264,9 @@ def _target_result(
         result.nearer_to = nearer([row.pairs for row in rows], [item.against for item in result.against[1:]])
     deterministic = is_kernel and request.deterministic
     result.status, result.message = describe_target(result, trials, request.decides, request.limits, deterministic)
+    faulty = [part.name for part in result.outputs if part.truth and part.truth.passed.get(request.decides) != trials]
+    if 0 < len(faulty) < len(result.outputs) and result.status == protocol.WRONG:
+        result.message += f" ({', '.join(faulty)})"
     would = next((row.would_pass for row in rows if row.would_pass), None)
     if is_kernel and would:
         result.message += f"; it would pass as declared {spelled(would)}"

@@ -149,10 +149,14 @@ def main_of(found: Outputs) -> Output:
     return found[main_name(found)]
 
 
+def other_bits(first: Array, second: Array | None) -> Array | None:
+    """The second run's output, where it has other bits than the first's."""
+    return None if second is None or tensors.same_arrays(first, second) else second
+
+
 def _as_output(first: Any, second: Any) -> Output:
     one, other = tensors.to_array(first), tensors.to_array(second)
-    again = None if tensors.same_arrays(one, other) else other
-    return Output(one, tensors.dtype_name(first), again, layout=outputs.layout(first))
+    return Output(one, tensors.dtype_name(first), other_bits(one, other), layout=outputs.layout(first))
 
 
 Request = Union[wire.JudgeRequest, wire.WeighRequest]
@@ -167,10 +171,13 @@ def judged_as(request: Request, workload: Workload, name: str) -> list[str]:
     return workload.precision(request.device)
 
 
-def would_pass(trial: Trial, value: Array, limits: Mapping[str, float]) -> list[str]:
+def would_pass(trial: Trial, found: Outputs, limits: Mapping[str, float]) -> list[str]:
     """The precision at which an output that fails would pass, had it been declared; else nothing."""
     coarser = rounding.effective(rounding.DECLARED, trial.workload.dtype)
-    exact = trial.truth(coarser) if (tuple(coarser), "") not in trial.found else None
-    if exact is None or not agreement.compare(value, exact.values, limits, exact.error_scale).passed["rounding"]:
+    if any(precision == tuple(coarser) for precision, _ in trial.found):  # it was judged by that
         return []
+    for name, output in found.items():
+        exact, value = trial.truth(coarser, name), dtypes.decode(output.array, output.dtype)
+        if exact is None or not agreement.compare(value, exact.values, limits, exact.error_scale).passed["rounding"]:
+            return []
     return coarser

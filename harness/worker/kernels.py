@@ -10,6 +10,9 @@ Workloads with options (`AttentionWorkload.options`) are for those alone that ha
 with four arguments more: the boolean mask, the additive mask, the draws of dropout, each None where there is none, and
 the factor 1 / (1 - p) of dropout. NotImplementedError refuses.
 
+Workloads with gradients are for those alone that have ``backward(q, k, v, d_out, out, dq, dk, dv, causal, scale, mask,
+bias, keep, keep_scale)``, which writes the output and the gradients along `d_out`, whatever form `forward` has.
+
 A problem's kernel is a Python file that defines ``ModelNew``. `shared_object` has the plain C interface.
 """
 
@@ -23,7 +26,7 @@ import os
 import sys
 import traceback
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Union
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Union
 
 import torch
 
@@ -123,6 +126,7 @@ class Extension:
     note = ""  # on what ran
     forward: Callable[..., Any]
     forward_options: Callable[..., Any] | None = None
+    backward: Callable[..., Any] | None = None
     chooses: Callable[..., object] | None
 
     def __init__(self, artifact: str, workload: AttentionWorkload) -> None:
@@ -132,13 +136,19 @@ class Extension:
             self.returns = bool(getattr(module, "RETURNS_OUTPUT", False))
             self.chooses = getattr(module, "choice", None)
             self.forward_options = getattr(module, "forward_options", None)
+            self.backward = getattr(module, "backward", None)
         self._take(workload)
 
     def _take(self, workload: AttentionWorkload) -> None:
-        """`wire.Failed` where it has no code for the workload's options."""
+        """`wire.Failed` where it has no code for the workload's options, or for gradients."""
         self.workload = workload
         self.call = self.forward
-        if workload.options:
+        if workload.backward:
+            if self.backward is None:
+                words = "it has no attention_backward (in Python backward), and the workload asks for gradients"
+                raise wire.Failed(protocol.UNSUPPORTED, words)
+            self.call, self.returns = self.backward, False
+        elif workload.options:
             if self.forward_options is None:
                 words = "it has no attention_forward_options (in Python forward_options), and the workload has options"
                 raise wire.Failed(protocol.UNSUPPORTED, f"{words}: {workload.options}")
@@ -151,13 +161,12 @@ class Extension:
         found._take(workload)
         return found
 
-    def _rest(self, given: list[Any]) -> tuple[Any, ...]:
+    def _rest(self, mask: Any = None, keep: Any = None) -> tuple[Any, ...]:
         """The arguments after the tensors."""
         workload = self.workload
         plain = bool(workload.causal), float(workload.scale)
-        if not workload.options:
+        if not (workload.options or workload.backward):
             return plain
-        mask, keep = workload.masks(given)
         masks = (None, mask) if workload.mask == "bias" else (mask, None)
         return (*plain, *masks, keep, workload.keep_scale)
 
@@ -167,26 +176,32 @@ class Extension:
         `anew`: every call gives an output of its own, as a reference's does, and none is poisoned. `fill` poisons.
         `out`: where the output goes, where the kernel is given that.
         """
-        q, k, v, *masks = arguments
-        rest = self._rest(masks)
+        q, k, v, mask, keep, d_out = self.workload.given(arguments)
+        read, rest = [q, k, v] if d_out is None else [q, k, v, d_out], self._rest(mask, keep)
         if self.returns:
             tensors.leave_poison_behind(q.numel() * q.element_size(), q.device, fill)
-            return lambda: self.call(q, k, v, *rest)
-        given = None if anew else fill(torch.empty_like(q)) if out is None else out
+            return lambda: self.call(*read, *rest)
 
-        def write() -> Any:
-            to = torch.empty_like(q) if given is None else given
-            self.call(q, k, v, to, *rest)
+        def room() -> Any:
+            return torch.empty_like(q) if d_out is None else q.new_empty(self.workload.expected_output()[0])
+
+        def write(to: Any, parts: Iterable[Any]) -> Any:
+            self.call(*read, *parts, *rest)
             return to
 
-        return write
+        def split(to: Any) -> tuple[Any, list[Any]]:
+            return to, list(self.workload.split(to).values())
+
+        if anew:
+            return lambda: write(*split(room()))
+        return partial(write, *split(fill(room()) if out is None else out))
 
     def choice(self, arguments: list[Any]) -> str:
         """Which of several ways the kernel says that it takes, in one line; empty where it does not say."""
-        chooses = None if self.workload.options else self.chooses
+        chooses = None if self.workload.options or self.workload.backward else self.chooses
         if chooses is None:
             return ""
-        return said(lambda: chooses(arguments[0], *self._rest([])))[: protocol.MESSAGE_CHARACTERS]
+        return said(lambda: chooses(arguments[0], *self._rest()))[: protocol.MESSAGE_CHARACTERS]
 
 
 class Model:

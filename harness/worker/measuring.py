@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import math
 import os
 import random
 import signal
@@ -24,10 +23,9 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from . import agreement, channel, dtypes, host, inputs, memory, protocol, rounding, sampling, tools, truth, wire
 from . import workload as workloads
+from .excerpt import excerpt
 from .fresh import RECIPE, Fresh
 from .orders import Picked
 from .peer import Peer
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
     from .dtypes import Array
     from .workload import Workload
 
-CHECKED_HEADS, CHECKED_ELEMENTS = 4, 1 << 14  # of an attention, chosen at random as well
 ENDS_S = 5.0  # for a process that has closed its connection to be gone
 OTHERS_SHARE = 0.1  # of the machine, from which other work may be why an output was late
 BUSY_PROCESSORS = 4  # where so many are left, one may wait busily for a GPU
@@ -218,7 +215,7 @@ class Measured:
         if row.status != protocol.OK or not digests:
             return
         picked.append(target.once("after", arrays))
-        others = [pick for pick in picked if inputs.digest([pick.output]) != digests[0]]
+        others = [pick for pick in picked if _sha256(workload, pick.output) != digests[0]]
         row.other_bits, row.correct = len(others), True
         if others and not request.other_bits:
             row.correct, row.message = False, protocol.OTHER_BITS
@@ -255,7 +252,7 @@ class Measured:
         workload: Any = self.workloads[row.workload]  # of either kind
         limits = self.request.limits[row.workload]
         if workload.problem is None and pick.when == "timed":
-            workload, pick = _some_rows(workload, pick)
+            workload, pick = excerpt(workload, pick)
         expected: tuple[Any, str] | None = workload.expected_output()
         model = None
         if workload.problem is not None:  # its output's shape is known once its model has run
@@ -264,35 +261,28 @@ class Measured:
                 expected = workload.is_like(model.output.shape, model.dtype)
         declared, device = self.request.precision, self.request.device
         precision = workload.precision(device) if declared is None else rounding.effective(declared, workload.dtype)
-        exact = workload.truth(pick.arrays, inputs.digest(pick.arrays), cache, precision)
-        if expected is None or (exact is None and model is None):
+        truths = workload.truths(pick.arrays, inputs.digest(pick.arrays), cache, precision)
+        if expected is None or (None in truths.values() and model is None):
             return None, "cannot be judged: there is neither a truth nor a reference"
         if (pick.output.shape, pick.dtype) != expected:
             return False, f"expected {tuple(expected[0])} {expected[1]}"
-        if exact is not None:
-            want, error_scale = exact.values, exact.error_scale
-        else:
-            assert model is not None
-            want, error_scale = dtypes.decode(model.output, model.dtype), None
-        value = dtypes.decode(pick.output, pick.dtype)
-        return agreement.verdict(value, want, limits, error_scale, self.request.decides)
+        for name, output in workload.split(pick.output).items():
+            if (exact := truths[name]) is not None:
+                want, error_scale = exact.values, exact.error_scale
+            else:
+                assert model is not None
+                want, error_scale = dtypes.decode(model.output, model.dtype), None
+            value = dtypes.decode(output, pick.dtype)
+            passed, why = agreement.verdict(value, want, limits, error_scale, self.request.decides)
+            if not passed:
+                return False, f"{name}: {why}" if name else why
+        return True, ""
 
 
-def _some_rows(workload: Any, pick: Picked) -> tuple[Any, Picked]:
-    """The same of a few heads, and of a few rows of each: the truth of all takes much longer than the kernel."""
-    batch, heads, rows, columns = workload.shape
-    generator = random.SystemRandom()
-    chosen = generator.sample(range(batch * heads), min(CHECKED_HEADS, batch * heads))
-    count = min(rows, math.ceil(CHECKED_ELEMENTS / (len(chosen) * columns)))
-    positions = np.array(sorted(generator.sample(range(rows), count)))
-
-    def part(array: Array, places: Any = slice(None)) -> Array:
-        own = [head * array.shape[1] // heads for head in chosen]  # of K and V those that the chosen ones share
-        return np.ascontiguousarray(array.reshape(-1, *array.shape[2:])[own][None, :, places])
-
-    q, k, v, *masks = pick.arrays
-    arrays = [part(q, positions), part(k), part(v), *(part(mask, positions) for mask in masks)]
-    return workload.part(len(chosen), positions), pick._replace(arrays=arrays, output=part(pick.output, positions))
+def _sha256(workload: Workload, output: Array) -> str:
+    """As `parts.Seen` has it."""
+    digests = [inputs.digest([part]) for part in workload.split(output).values()]
+    return digests[0] if len(digests) == 1 else protocol.digest(digests)
 
 
 def _model_row(workload_id: str) -> wire.Timing:

@@ -60,21 +60,30 @@ def prove(
     """For each known wrong answer whether the rule sees it. Where there is no truth they are made of `instead`, of the
     first trial; else there are none."""
     first = workloads.Trial(workload, recipe, 0, seed, cache)
-    arrays, exact = first.arrays, first.truth(rule.precision)
-    if exact is None:
+    arrays, exact = first.arrays, {name: first.truth(rule.precision, name) for name in workload.parts}
+    known = {name: own for name, own in exact.items() if own is not None}
+    if len(known) < len(exact):
         return [] if instead is None else _without_truth(instead, workload.alike(arrays), rule)
 
     def prove_all() -> list[dict[str, Any]]:
-        before = None  # another answer, which a kernel could have left in memory
-        if trials > 1:
-            before = workloads.Trial(workload, recipe, 1, seed, cache).truth(rule.precision)
-        proof = Prover(exact, workload.emulated(arrays, rule.precision), rule)
-        wrongs = general(proof, workload.alike(arrays), before.values if before else None)
-        more = specific(proof, workload.wrong_answers(arrays, cache.each))
-        return [dataclasses.asdict(proof.about(wrong)) for wrong in (*wrongs, *more)]
+        emulated = workload.split(workload.emulated(arrays, rule.precision))
+        proofs = {name: Prover(own, emulated[name], rule, name) for name, own in known.items()}
+        # Another answer, which a kernel could have left in memory.
+        other = workloads.Trial(workload, recipe, 1, seed, cache) if trials > 1 else None
+        found = []
+        for name, proof in proofs.items():
+            if name and not known[name].values.any():
+                continue  # of a gradient that is zero, such as that of one key, zeros are right
+            before = other and other.truth(rule.precision, name)
+            wrongs = general(proof, workload.alike(arrays, name), before.values if before else None)
+            found += [proof.about(wrong) for wrong in wrongs]
+        for answer in workload.wrong_answers(arrays, cache.each):
+            proof = proofs[answer.output]
+            found += [proof.about(wrong) for wrong in specific(proof, answer)]
+        return [dataclasses.asdict(each) for each in found]
 
-    key = protocol.digest([VERSION, exact.sha256, first.sha256, list(rule), trials > 1])
-    return [codec.checked(wire.KnownWrong, known, "known") for known in cache.note(f"{key[:2]}/{key}.power", prove_all)]
+    key = protocol.digest([VERSION, *(own.sha256 for own in known.values()), first.sha256, list(rule), trials > 1])
+    return [codec.checked(wire.KnownWrong, each, "known") for each in cache.note(f"{key[:2]}/{key}.power", prove_all)]
 
 
 def _without_truth(instead: Instead, alike: Alike, rule: Rule) -> list[wire.KnownWrong]:
@@ -90,7 +99,8 @@ def _without_truth(instead: Instead, alike: Alike, rule: Rule) -> list[wire.Know
 class Prover:
     """The rule, and what wrong answers are made of."""
 
-    def __init__(self, exact: truth.Exact, emulated: Array, rule: Rule) -> None:
+    def __init__(self, exact: truth.Exact, emulated: Array, rule: Rule, output: str = "") -> None:
+        self.of = f"{output}: " if output else ""
         self.exact, self.limits, self.decides = exact, rule.limits, rule.decides
         self.ruler = exact.error_scale.ruler
         self.rows = self.ruler.rows
@@ -125,7 +135,7 @@ class Prover:
             found = agreement.compare(values, self.exact.values, self.limits, self.exact.error_scale)
             units, seen = found.norms or {}, not found.passed[self.decides]
         norm = max(units, key=lambda name: units[name], default="")
-        return wire.KnownWrong(wrong.kind, wrong.name, wrong.size, bool(seen), norm, units.get(norm))
+        return wire.KnownWrong(wrong.kind, self.of + wrong.name, wrong.size, bool(seen), norm, units.get(norm))
 
     def _enough(self) -> Norms:
         return {name: self.limits["rounding"] * cost for name, cost in self.exact.error_scale.costs.items()}
@@ -165,18 +175,18 @@ def general(proof: Prover, alike: Alike, before: Array | None) -> Iterator[Wrong
     yield Wrong("row", f"one row {ROW:.0%} too large", larger, ROW)
 
 
-def specific(proof: Prover, answers: Iterable[WrongAnswer]) -> Iterator[Wrong]:
+def specific(proof: Prover, answer: WrongAnswer) -> Iterator[Wrong]:
     """Of this computation: values in place of the truth, where it is changed at all."""
-    for kind, name, size, values in answers:
-        values = rounding.as_rows(values)
-        if kind == "one row":
-            changed = np.flatnonzero((values != proof.rows).any(axis=1))
-            if not len(changed):
-                continue
-            moved = np.linalg.norm(values[changed] - proof.rows[changed], axis=1) / proof.ruler.row_l2[changed]
-            yield Wrong("short", name, _instead(proof, values, int(changed[_middle(moved)])), size)
-        else:
-            yield Wrong(kind, name, _instead(proof, values), size)
+    kind, name, size, values, _ = answer
+    values = rounding.as_rows(values)
+    if kind == "one row":
+        changed = np.flatnonzero((values != proof.rows).any(axis=1))
+        if not len(changed):
+            return
+        moved = np.linalg.norm(values[changed] - proof.rows[changed], axis=1) / proof.ruler.row_l2[changed]
+        yield Wrong("short", name, _instead(proof, values, int(changed[_middle(moved)])), size)
+    else:
+        yield Wrong(kind, name, _instead(proof, values), size)
 
 
 def _instead(proof: Prover, values: Array, row: int | None = None) -> Block:

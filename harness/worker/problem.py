@@ -21,11 +21,11 @@ import numpy as np
 import torch
 
 from . import dtypes, emulation, outputs, protocol, rounding, tensors, wire
+from .faulty import WrongAnswer
 from .problem_files import Inputs, construct, made, module_of
 
 if TYPE_CHECKING:
     from .dtypes import Array
-    from .faulty import WrongAnswer
     from .inputs import Each, Shape
     from .references import ModelReference
     from .truth import Cache, Exact
@@ -217,6 +217,20 @@ class ProblemWorkload:
             print(f"no truth: {self.no_truth}", file=sys.stderr)
             return None
 
+    def truths(
+        self, arrays: list[Array], inputs_sha256: str, cache: Cache, precision: Sequence[str] = ()
+    ) -> dict[str, Exact | None]:
+        """Of what a kernel gives: the one output that stands for all."""
+        return {"": self.truth(arrays, inputs_sha256, cache, precision)}
+
+    @property
+    def parts(self) -> dict[str, Shape | None]:
+        """As `AttentionWorkload` has them, and `split`: a kernel is judged by one output."""
+        return {"": self.shape}
+
+    def split(self, output: Any) -> dict[str, Any]:
+        return {"": output}
+
     def _digest(self) -> str:
         return protocol.sha256_file(self.problem) if self.operator is None else protocol.digest(asdict(self.operator))
 
@@ -251,7 +265,7 @@ class ProblemWorkload:
                 self.recent[1][key] = made
         return made
 
-    def alike(self, arrays: list[Array]) -> list[tuple[str, Array]]:
+    def alike(self, arrays: list[Array], _output: str = "") -> list[tuple[str, Array]]:
         """(name, values) of the inputs that have the output's shape and dtype."""
         assert isinstance(arrays, Inputs)
         wanted = self.shape, self.out_dtype
@@ -276,7 +290,7 @@ class ProblemWorkload:
             with self.drawing:
                 values, any_short = emulation.exact(self, arrays, lacking)
             if any_short:
-                yield "short", f"sums without {name}", None, values[self.main]
+                yield WrongAnswer("short", f"sums without {name}", None, values[self.main])
 
 
 def drawn(device: str) -> list[bytes]:

@@ -89,9 +89,10 @@ def compute(device: str, result: wire.ProveResult) -> None:
 
 
 def _attention(name: str, arguments: list[Any]) -> Callable[[], Any]:
-    from . import references
+    from . import references, workload
 
-    reference = references.SdpaReference(name, False, 0.125)
+    asked = wire.WorkloadRequest("", "", {}, *SHAPE, causal=False, scale=0.125)
+    reference = references.SdpaReference(name, workload.AttentionWorkload(asked))
 
     def call() -> Any:
         reference.attempt(arguments)

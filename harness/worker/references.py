@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Callable, ContextManager, Iterable, Itera
 
 import torch
 
-from . import operator_problem, outputs, protocol, tensors, wire
+from . import attention_gradients, operator_problem, outputs, protocol, tensors, wire
 
 if TYPE_CHECKING:
     from .problem import ProblemWorkload
+    from .workload import AttentionWorkload
 
 # What must be in the name of an operator that ran, for the forced backend to have run.
 MARKS = {"math": "attention_math", **{name: f"{name}_attention" for name in ("flash", "efficient", "cudnn")}}
@@ -56,22 +57,31 @@ def attention(q: Any, k: Any, v: Any, causal: bool, scale: float, mask: Any = No
     return torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, is_causal=causal, scale=scale)
 
 
-class SdpaReference:
-    """A backend, forced by name, on attentions of one kind."""
+def with_gradients(inputs: list[Any], d_out: Any, causal: bool, scale: float, mask: Any) -> outputs.Outputs:
+    """The output, and the gradients of Q, K and V along `d_out`."""
+    with torch.enable_grad():
+        q, k, v = leaves = [tensor.detach().requires_grad_() for tensor in inputs]
+        out = attention(q, k, v, causal, scale, mask)
+        gradients = torch.autograd.grad(out, leaves, d_out)
+    return dict(zip(attention_gradients.OUTPUTS, (out.detach(), *gradients)))
 
-    def __init__(self, name: str, causal: bool, scale: float, masked: bool = False, drops: bool = False) -> None:
-        self.name, self.causal, self.scale = name, causal, scale
-        self.masked, self.drops = masked, drops
+
+class SdpaReference:
+    """A backend, forced by name, on an attention."""
+
+    def __init__(self, name: str, workload: AttentionWorkload) -> None:
+        self.name, self.workload = name, workload
 
     def active(self) -> ContextManager[None]:
         """The context in which a bound call uses the backend."""
         return forced(self.name)
 
     def bind(self, arguments: list[Any]) -> Callable[[], Any]:
-        q, k, v, *masks = arguments
-        causal, scale = self.causal, self.scale
-        mask = masks[0] if self.masked else None
-        return lambda: attention(q, k, v, causal, scale, mask)
+        q, k, v, mask, _, d_out = self.workload.given(arguments)
+        rest = self.workload.causal, self.workload.scale, mask
+        if d_out is None:
+            return lambda: attention(q, k, v, *rest)
+        return lambda: with_gradients([q, k, v], d_out, *rest)
 
     def judged(self, call: Callable[[], Any]) -> Any:
         """A bound call whose output is looked at."""
@@ -79,7 +89,7 @@ class SdpaReference:
 
     def attempt(self, arguments: list[Any]) -> None:
         """One call, to find out whether it runs at all; `unsupported` with PyTorch's reason where not."""
-        if self.drops:
+        if self.workload.dropout:
             raise unsupported("SDPA draws its own dropout, and cannot be given draws")
         device = arguments[0].device.type
         try:

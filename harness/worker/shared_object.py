@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -69,7 +70,11 @@ class Library(Extension):
             if hasattr(library, "attention_forward_options"):
                 options = library.attention_forward_options
                 options.argtypes = [ctypes.POINTER(Problem), ctypes.POINTER(Options), *tensors_and_stream]
-                self.forward_options = self._forward_options
+                self.forward_options = partial(self._with_options, options, 4)
+            if hasattr(library, "attention_backward"):
+                backward = library.attention_backward
+                backward.argtypes = [ctypes.POINTER(Problem), ctypes.POINTER(Options), *[ctypes.c_void_p] * 9]
+                self.backward = partial(self._with_options, backward, 8)
         self._take(workload)
         self.note = ", ".join(native.described(name) for name in native.loaded(NAMED_RUNTIME))
 
@@ -77,12 +82,11 @@ class Library(Extension):
         """As the shipped binding's: on a GPU queued on the current stream. RuntimeError where the kernel refuses."""
         self._run(self.library.attention_forward, [], [q, k, v, out], causal, scale)
 
-    def _forward_options(
-        self, q: Any, k: Any, v: Any, out: Any, causal: bool, scale: float, mask: Any, bias: Any, keep: Any,
-        keep_scale: float,
-    ) -> None:  # fmt: skip
-        options = Options(ctypes.sizeof(Options), *k.shape[1:3], *map(_address, (mask, bias, keep)), keep_scale)
-        self._run(self.library.attention_forward_options, [ctypes.byref(options)], [q, k, v, out], causal, scale)
+    def _with_options(self, entry: Any, count: int, *given: Any) -> None:
+        """`forward_options` or `backward`: so many tensors come first."""
+        called, (causal, scale, *masks, keep_scale) = list(given[:count]), given[count:]
+        options = Options(ctypes.sizeof(Options), *called[1].shape[1:3], *map(_address, masks), keep_scale)
+        self._run(entry, [ctypes.byref(options)], called, causal, scale)
 
     def _run(self, entry: Any, options: list[Any], given: list[Any], causal: bool, scale: float) -> None:
         q, name = given[0], tensors.dtype_name(given[0])

@@ -74,7 +74,11 @@ def attention(
 
     def one(head: tuple[int, int]) -> None:
         queries, keys, values = of_head(q, k, v, head, dtype)
-        arithmetic = _arithmetic(dtype, precision, realisation, head[0] * heads + head[1]) if emulates else _nothing
+        arithmetic: Callable[..., Any] = _nothing
+        if emulates:
+            emulate = attention_emulation.emulate_single if dtype == "float32" else attention_emulation.emulate
+            own = declared(dtype, precision, realisation, head[0] * heads + head[1])
+            arithmetic = functools.partial(emulate, **own)
         for start in range(0, rows, step):
             block = slice(start, min(start + step, rows))
             part = queries[block], keys, values, positions[block] if causal else None, scale
@@ -105,22 +109,18 @@ def _nothing(*_rows: object) -> float:
     return 0.0
 
 
-def _arithmetic(dtype: str, precision: Sequence[str], realisation: int, head: int) -> Callable[..., Array]:
-    """The emulation of some rows of one head."""
+def declared(dtype: str, precision: Sequence[str], realisation: int, head: int) -> dict[str, Any]:
+    """How one head is emulated: what the functions of `attention_emulation` take beside their arrays."""
     if dtype == "float32":
-        operand = None
-        if rounding.TF32_MATMUL in precision:
-            operand = lambda array: rounding.tf32(array, truncate=realisation % 2 == 1)  # noqa: E731
-        return functools.partial(attention_emulation.emulate_single, operand=operand)
+        truncate = realisation % 2 == 1
+        return {"operand": lambda array: rounding.tf32(array, truncate)} if rounding.TF32_MATMUL in precision else {}
     drawn = [0]
 
     def sums(shape: Shape) -> Array:
         drawn[0] += 1
         return inputs.deviates(DRAWN, head, drawn[0], int(np.prod(shape))).reshape(shape)
 
-    return functools.partial(
-        attention_emulation.emulate, dtype=dtype, sums=sums if rounding.FLOAT16_SUMS in precision else None
-    )
+    return {"dtype": dtype, "sums": sums if rounding.FLOAT16_SUMS in precision else None}
 
 
 def _rows(
@@ -132,10 +132,7 @@ def _rows(
         count = min(int(last[-1]) + 1, len(keys))
         keys, values = keys[:count], values[:count]
     hidden, bias = masked(last, mask, len(keys))
-    empty: Any = np.zeros((len(queries), 1), bool)
-    if hidden is not None:
-        empty = hidden.all(axis=1, keepdims=True)
-        hidden = hidden & ~empty  # so that there are numbers, in place of which stand zeros
+    hidden, empty = seen(hidden, len(queries))
     exact = values.astype(np.float64)
     logits = logits_of(queries.astype(np.float64), keys.astype(np.float64), scale, hidden, bias)
     weights = np.exp(logits - logits.max(axis=1, keepdims=True))
@@ -154,6 +151,15 @@ def masked(last: Array | None, mask: Array | None, keys: int) -> tuple[Array | N
     if mask.dtype != bool:
         return hidden, mask
     return ~mask if hidden is None else hidden | ~mask, None
+
+
+def seen(hidden: Array | None, rows: int) -> tuple[Array | None, Any]:
+    """(what is hidden, with all keys left to rows that see none; which rows these are [rows, 1]): so there are numbers
+    everywhere, in place of which stand zeros."""
+    if hidden is None:
+        return None, np.zeros((rows, 1), bool)
+    empty: Any = hidden.all(axis=1, keepdims=True)
+    return hidden & ~empty, empty
 
 
 def logits_of(queries: Array, keys: Array, scale: float, hidden: Array | None, bias: Array | None) -> Array:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import hashlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional
 
 from . import agreement, dtypes, protocol, truth, wire
 from . import workload as workloads
@@ -19,6 +19,7 @@ from .wire import Failed
 if TYPE_CHECKING:
     from .dtypes import Array
 
+    Exacts = Mapping[str, Optional[truth.Exact]]  # by output
     Known = dict[str, agreement.Compared]  # verdicts on outputs of one trial, by digest
 
 
@@ -36,9 +37,11 @@ def weigh(request: wire.WeighRequest) -> wire.WeighResult:
             made = workloads.Trial(workload.of_sizes(jobs[0].sizes).on(recipe), recipe, trial, request.seed, cache)
             if workload.problem is not None and workload.shape is None:
                 _learn_shape(workload, made.arrays)
-            exact = made.truth(judged_as(request, workload, protocol.KERNEL))
-            if recipe in protocol.SCALED_RECIPES and exact is not None:
-                scales = _scales(workload, trial, request, cache, exact)
+            precision = judged_as(request, workload, protocol.KERNEL)
+            exact = {name: made.truth(precision, name) for name in made.workload.parts}
+            main = next(iter(exact.values()))
+            if recipe in protocol.SCALED_RECIPES and main is not None:
+                scales = _scales(workload, trial, request, cache, main)
                 for job in jobs:
                     job.scales = scales and job.scales is not False
             known: Known = {}
@@ -98,7 +101,7 @@ class Weighed:
         """It says nothing else then."""
         self.result = wire.WeighedJob(error.status, error.message, error.log_excerpt, number=self.result.number)
 
-    def add(self, trial: workloads.Trial, exact: truth.Exact | None, known: Known) -> None:
+    def add(self, trial: workloads.Trial, exact: Exacts, known: Known) -> None:
         """Read and judge one trial's outputs. `known` are the verdicts on outputs of this trial, by digest."""
         if self.result.status != protocol.OK:
             return
@@ -110,18 +113,24 @@ class Weighed:
                 array = read_output(self.folder, name, self.dtype, self.shape)
                 sha256 = hashlib.sha256(array.data).hexdigest()
                 self.result.output_sha256[at].append(sha256)
-                if exact is not None:
-                    self.result.within[at].append(self._judge(array, sha256, exact, known))
+                if None not in exact.values():
+                    self.result.within[at].append(self._judge(array, sha256, exact, trial.workload, known))
         except Failed as error:
             self.fail(error)
 
-    def _judge(self, array: Array, sha256: str, exact: truth.Exact, known: Known) -> bool:
-        if exact.values.shape != self.shape:
-            raise Failed(protocol.WRONG, f"returned {self.shape}; expected {exact.values.shape}")
+    def _judge(self, array: Array, sha256: str, exact: Exacts, workload: workloads.Workload, known: Known) -> bool:
+        def parts(output: Array) -> Iterator[tuple[Array, Any]]:
+            for name, part in workload.split(output).items():
+                yield dtypes.decode(part, self.dtype), exact[name]
+
+        for value, own in parts(array):
+            if own.values.shape != value.shape:
+                raise Failed(protocol.WRONG, f"returned {value.shape}; expected {own.values.shape}")
         result, verdict = self.result, known.get(sha256)
         if verdict is None:
-            value = dtypes.decode(array, self.dtype)
-            verdict = known[sha256] = agreement.compare(value, exact.values, self.limits, exact.error_scale)
+            verdict = known[sha256] = agreement.worst(
+                [agreement.compare(value, own.values, self.limits, own.error_scale) for value, own in parts(array)]
+            )
         self.judged += 1
         result.passed += verdict.passed[self.decides]
         result.nonfinite += verdict.nonfinite
@@ -132,9 +141,9 @@ class Weighed:
         if self.first is None:
             self.first = sha256, array
         elif sha256 != self.first[0]:
-            one, two = (dtypes.decode(each, self.dtype) for each in (self.first[1], array))
-            _, units = agreement.apart(one, two, exact.values, exact.error_scale)
-            result.apart_units = _larger(result.apart_units, units)
+            for (one, own), (two, _) in zip(parts(self.first[1]), parts(array)):
+                _, units = agreement.apart(one, two, own.values, own.error_scale)
+                result.apart_units = _larger(result.apart_units, units)
         return verdict.passed[self.decides]
 
     def finished(self) -> wire.WeighedJob:

@@ -127,6 +127,7 @@ class WorkloadRequest(Request):
     dropout: float = 0.0  # probability
     causal: Optional[bool] = None
     scale: Optional[float] = None
+    backward: bool = False  # whether gradients are outputs, too
     problem: Optional[ProblemRequest] = None
 
 

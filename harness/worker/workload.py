@@ -6,9 +6,11 @@ import copy
 import functools
 import itertools
 import math
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Sequence, Union
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple, Sequence, Union
 
-from . import dtypes, faulty, inputs, protocol, truth, wire
+import numpy as np
+
+from . import attention_gradients, dtypes, faulty, inputs, protocol, truth, wire
 
 if TYPE_CHECKING:
     from .dtypes import Array
@@ -47,12 +49,31 @@ class Trial:
         """Of one output, by its name; `like` as `ProblemWorkload.truth` has it."""
         key = tuple(precision), output
         if key not in self.found:
-            self.found[key] = self.workload.truth(self.arrays, self.sha256, self.cache, precision, output, like)
+            if self.workload.problem is None:
+                every = self.workload.truths(self.arrays, self.sha256, self.cache, precision)
+                self.found.update(((key[0], name), exact) for name, exact in every.items())
+                self.found.setdefault(key, next(iter(every.values())))
+            else:
+                self.found[key] = self.workload.truth(self.arrays, self.sha256, self.cache, precision, output, like)
         return self.found[key]
 
 
+class Given(NamedTuple):
+    """An attention's inputs, arrays or tensors; None where it has none of that kind."""
+
+    q: Any
+    k: Any
+    v: Any
+    mask: Any  # of either kind
+    keep: Any  # the draws of dropout
+    d_out: Any  # what gradients are taken along
+
+
 class AttentionWorkload:
-    """Attention of Q [batch, heads, seq_len, head_dim] in one dtype; K and V have `kv_shape`."""
+    """Attention of Q [batch, heads, seq_len, head_dim] in one dtype; K and V have `kv_shape`.
+
+    With `backward` it has several outputs (`parts`), which lie in a kernel's one after another, without gaps.
+    """
 
     problem: None = None
     no_truth = ""
@@ -64,7 +85,7 @@ class AttentionWorkload:
         self.shape: Shape = (value.batch, value.heads, value.seq_len, value.head_dim)
         self.kv_heads, self.kv_len = value.kv_heads, value.kv_len  # None: those of Q
         self.mask, self.dropout = value.mask, value.dropout
-        self.causal = bool(value.causal)
+        self.causal, self.backward = bool(value.causal), value.backward
         self.scale = value.scale
         self.recipes = dict(value.recipes)
         self.positions: Array | None = None  # of its queries, where they are a part
@@ -80,7 +101,8 @@ class AttentionWorkload:
         found = [(shape, self.dtype) for shape in (self.shape, self.kv_shape, self.kv_shape)]
         if self.mask:
             found.append((self.pairs, self.dtype if self.mask == "bias" else "bool"))
-        return [*found, (self.draws_shape, "bool")] if self.dropout else found
+        found += [(self.draws_shape, "bool")] if self.dropout else []
+        return [*found, (self.shape, self.dtype)] if self.backward else found
 
     @property
     def pairs(self) -> Shape:
@@ -96,9 +118,29 @@ class AttentionWorkload:
     def keep_scale(self) -> float:
         return 1 / (1 - self.dropout)
 
-    def masks(self, given: list[Any]) -> tuple[Any, Any]:
-        """(mask of either kind, draws of dropout) of its inputs after Q, K and V; None where there is none."""
-        return given[0] if self.mask else None, given[-1] if self.dropout else None
+    def given(self, values: Sequence[Any]) -> Given:
+        """Its inputs by their names."""
+        q, k, v, *rest = values
+        more = iter(rest)
+        return Given(q, k, v, *(next(more) if has else None for has in (self.mask, self.dropout, self.backward)))
+
+    @property
+    def parts(self) -> dict[str, Shape]:
+        """Shape of each output, by name."""
+        if not self.backward:
+            return {"": self.shape}
+        return dict(zip(attention_gradients.OUTPUTS, (self.shape, self.shape, self.kv_shape, self.kv_shape)))
+
+    def split(self, output: Any) -> dict[str, Any]:
+        """Views of the outputs that a kernel's is made of, an array or a tensor, by name."""
+        if not self.backward:
+            return {"": output}
+        flat, sizes = output.reshape(-1), [math.prod(shape) for shape in self.parts.values()]
+        ends = list(itertools.accumulate(sizes))
+        return {
+            name: flat[end - size : end].reshape(shape)
+            for (name, shape), size, end in zip(self.parts.items(), sizes, ends)
+        }
 
     @property
     def options(self) -> str:
@@ -141,7 +183,9 @@ class AttentionWorkload:
         found = inputs.generate(recipe, self.dtype, self.shape, seed, trial, each, self.kv_shape)
         if self.mask:
             found.append(inputs.mask(self.mask, self.dtype, self.pairs, seed, trial, each))
-        return [*found, inputs.keep(self.dropout, self.draws_shape, seed, trial, each)] if self.dropout else found
+        if self.dropout:
+            found.append(inputs.keep(self.dropout, self.draws_shape, seed, trial, each))
+        return [*found, inputs.direction(self.dtype, self.shape, seed, trial, each)] if self.backward else found
 
     def arguments(self, arrays: list[Array], device: str) -> list[Any]:
         from . import tensors
@@ -159,28 +203,46 @@ class AttentionWorkload:
         """What the references do beyond plain arithmetic in the dtype."""
         return []
 
-    def truth(
-        self, arrays: list[Array], inputs_sha256: str, cache: Cache, precision: Sequence[str] = (), *_output: object
-    ) -> Exact:
-        """The `truth.Exact` of these inputs, measured by arithmetic of that precision."""
+    def truths(
+        self, arrays: list[Array], inputs_sha256: str, cache: Cache, precision: Sequence[str] = ()
+    ) -> dict[str, Exact]:
+        """The `truth.Exact` of each output for these inputs, measured by arithmetic of that precision."""
         key: list[Any] = ["attention", self.dtype, list(self.shape), self.causal, self.scale.hex()]
         key += [list(self.kv_shape)] if self.kv_shape != self.shape else []
         key += [self.mask, self.dropout] if self.mask or self.dropout else []
         key += [] if self.positions is None else [self.positions.tolist()]
+        computed = functools.lru_cache(maxsize=None)(functools.partial(self.computed, arrays, cache.each, precision))
 
-        def compute(_known: Array | None) -> tuple[Array, Iterable[Array]]:
-            exact, emulated = self.computed(arrays, cache.each, precision)
-            more = (self.computed(arrays, cache.each, precision, number)[1] for number in ([1] if precision else []))
-            return exact, itertools.chain([emulated], more)
+        def exact(name: str, shape: Shape) -> Exact:
+            def compute(_known: Array | None) -> tuple[Array, Iterable[Array]]:
+                several = precision or (self.backward and self.dtype == "float32")  # else it may be right by luck
+                numbers = range(2 if several else 1)
+                emulated = (self.split(computed(number)[1])[name] for number in numbers)
+                values = self.split(computed(0)[0])[name]
+                if name not in attention_gradients.OUTPUTS[1:]:
+                    return values, emulated
+                first = self.split(computed(0)[1])[name]
+                turns = range(attention_gradients.TURNS)
+                more = (attention_gradients.turned(values, first, number) for number in turns)
+                return values, itertools.chain(emulated, more)
 
-        return cache.get(inputs_sha256, key, self.shape, self.dtype, precision, compute)
+            own = [*key, "backward", name] if self.backward else key
+            return cache.get(inputs_sha256, own, shape, self.dtype, precision, compute)
+
+        return {name: exact(name, shape) for name, shape in self.parts.items()}
 
     def computed(
         self, arrays: list[Array], each: Each = map, precision: Sequence[str] = (), realisation: int = 0
     ) -> tuple[Array, Array]:
-        """(truth, emulation)."""
-        q, k, v, *given = arrays
-        mask, keep = self.masks(given)
+        """(truth, emulation), like a kernel's output."""
+        q, k, v, mask, keep, d_out = self.given(arrays)
+        if self.backward:
+            both = attention_gradients.attention(
+                q, k, v, d_out, self.causal, self.scale, self.dtype, each, precision, realisation, mask, keep,
+                self.dropout,
+            )  # fmt: skip
+            exact, emulated = (np.concatenate([part.reshape(-1) for part in parts]) for parts in both)
+            return exact, emulated
         return truth.attention(
             q, k, v, self.causal, self.scale, self.dtype, each, precision, realisation, self.positions, mask, keep,
             self.dropout,
@@ -189,27 +251,33 @@ class AttentionWorkload:
     def emulated(self, arrays: list[Array], precision: Sequence[str] = ()) -> Array:
         return self.computed(arrays, precision=precision)[1]
 
-    def alike(self, arrays: list[Array]) -> list[tuple[str, Array]]:
+    def alike(self, arrays: list[Array], output: str = "") -> list[tuple[str, Array]]:
         """(name, values) of the inputs that have the output's shape and dtype."""
-        named = zip("QKV", arrays)
-        return [(name, dtypes.decode(array, self.dtype)) for name, array in named if array.shape == self.shape]
+        given = self.given(arrays)
+        named = [("Q", given.q), ("K", given.k), ("V", given.v), *([("dO", given.d_out)] if self.backward else [])]
+        shape = self.parts.get(output, self.shape)
+        return [(name, dtypes.decode(array, self.dtype)) for name, array in named if array.shape == shape]
 
     def wrong_answers(self, arrays: list[Array], each: Each) -> Iterator[WrongAnswer]:
         """See `power.specific`."""
-        q, k, v, *given = arrays
-        return faulty.wrong(q, k, v, self.causal, self.scale, self.dtype, each, *self.masks(given), self.dropout)
+        q, k, v, mask, keep, d_out = self.given(arrays)
+        common = self.causal, self.scale, self.dtype, each, mask, keep, self.dropout
+        yield from faulty.wrong(q, k, v, *common, main=next(iter(self.parts)))
+        if self.backward:
+            yield from faulty.wrong_gradients(q, k, v, d_out, *common)
 
     def expected(self) -> str:
-        return f"{self.shape} {self.dtype}"
+        return "{} {}".format(*self.expected_output())
 
-    def expected_output(self) -> tuple[Shape, str] | None:
-        return self.shape, self.dtype
+    def expected_output(self) -> tuple[Shape, str]:
+        """What a kernel gives."""
+        sizes = [math.prod(shape) for shape in self.parts.values()]
+        return (sum(sizes),) if self.backward else self.shape, self.dtype
 
     def fits(self, shape: Shape, dtype: str) -> bool:
-        return tuple(shape) == self.shape and dtype == self.dtype
+        return (tuple(shape), dtype) == self.expected_output()
 
     def references(self, names: Iterable[str], device: str) -> list[SdpaReference]:
         from . import references
 
-        options = bool(self.mask), bool(self.dropout)
-        return [references.SdpaReference(name, self.causal, self.scale, *options) for name in names]
+        return [references.SdpaReference(name, self) for name in names]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Sequence
 
+from harness.schema.run_records import WorkloadInfo
 from reports import model
 from reports.attribute import figures, thresholds
 from reports.attribute.causes import Figure, RuledOut
@@ -42,6 +43,16 @@ def share(rate: Rate | None) -> str:
 def dtypes_of(case: CaseFacts, cells: Sequence[CellFacts]) -> str:
     infos = [case.evidence.workload(cell.workload) for cell in cells]
     return listed(info.dtype for info in infos if info is not None)
+
+
+def inputs_of(case: CaseFacts, cells: Sequence[CellFacts]) -> str:
+    """Their dtypes, with what attentions have beyond plain ones, which may be what is refused."""
+    infos = [info for cell in cells if (info := case.evidence.workload(cell.workload)) is not None]
+    return listed(info.dtype + ("" if info.problem else _beyond(info)) for info in infos)
+
+
+def _beyond(info: WorkloadInfo) -> str:
+    return " with gradients" if info.backward else " with options" if info.has_options else ""
 
 
 def became(cell: CellFacts) -> str:

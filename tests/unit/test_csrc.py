@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.worker import dtypes
+from harness.worker import attention_gradients, dtypes
 
 CSRC = Path(__file__).resolve().parents[2] / "csrc"
 COMPILER = shutil.which("g++")
@@ -312,11 +312,39 @@ def test_header_is_plain_c(tmp_path: Path) -> None:
     assert ctypes.sizeof(Problem) == 32
 
 
-def test_the_plain_kernel_takes_options_and_refuses_what_it_does_not_know(tmp_path: Path) -> None:
+@pytest.fixture(scope="session")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     assert COMPILER is not None
-    command = [COMPILER, *FLAGS, str(CSRC / "attention_plain_cpu.cpp"), "-o", str(tmp_path / "plain.so")]
-    subprocess.run(command, check=True, timeout=120)
-    library = load_library(tmp_path / "plain.so")
+    path = tmp_path_factory.mktemp("plain") / "plain.so"
+    subprocess.run([COMPILER, *FLAGS, str(CSRC / "attention_plain_cpu.cpp"), "-o", str(path)], check=True, timeout=120)
+    return load_library(path)
+
+
+def test_the_plain_kernel_gives_gradients_whatever_its_threads(plain: ctypes.CDLL) -> None:
+    call = plain.attention_backward
+    call.argtypes = [ctypes.POINTER(Problem), *[ctypes.c_void_p] * 10]
+    q, d_out = make_inputs((2, 4, 17, 8), FP32)[:2]
+    k, v = make_inputs((2, 2, 23, 8), FP32)[:2]
+    options = np.array([48, 2, 23, *[0] * 9], np.int32)
+
+    def answers(threads: int, *, missing: bool = False) -> tuple[int, list[np.ndarray]]:
+        found = [np.full(like.shape, np.nan, np.float32) for like in (q, q, k, v)]
+        given = [tensor.ctypes.data for tensor in (q, k, v, d_out, *found)]
+        given[-1] = None if missing else given[-1]
+        problem = Problem(2, 4, 17, 8, FP32, 1, threads, 0.125)
+        return call(ctypes.byref(problem), options.ctypes.data, *given, None), found
+
+    (code, one), (_, three) = answers(1), answers(3)
+    exact, _ = attention_gradients.attention(q, k, v, d_out, True, 0.125, "float32", emulates=False)
+    assert code == 0 and all(np.array_equal(*each) for each in zip(one, three, strict=True))
+    for got, want in zip(one, exact, strict=True):
+        assert np.abs(got - want).max() < 4e-6 * np.abs(want).max()
+    code, untouched = answers(1, missing=True)
+    assert code == -1 and all(np.isnan(each).all() for each in untouched)
+
+
+def test_the_plain_kernel_takes_options_and_refuses_what_it_does_not_know(plain: ctypes.CDLL) -> None:
+    library = plain
     q, k, v = make_inputs((2, 4, 17, 8), FP32)
     assert_close(attend(library, [q, k, v], FP32, causal=True), truth([q, k, v], FP32, True, 0.125), FP32)
 

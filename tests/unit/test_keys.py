@@ -248,6 +248,7 @@ OF_MATRIX: list[tuple[set[Where], dict[str, Any]]] = [
         "workloads.0.scale": 0.5, "workloads.0.shape.kv_heads": 1, "workloads.0.shape.kv_len": 5,
         "workloads.0.mask": "padding", "workloads.0.dropout": 0.5,
     }),
+    (places(["launch"]), {"workloads.0.backward": True}),  # which adds a workload
     (FEWER_TRIALS, {"workloads.0.trials": 7, "workloads.0.extra_trials": 2}),
     (places(["launch"], devices=["cpu"]), {"workloads.0.dtypes.cpu": ["float32", "float16"]}),
     (on_kernels("profile_of_reference", **COMPILED, devices=["cuda"]), {"workloads.0.dtypes.cuda": ["float16"]}),

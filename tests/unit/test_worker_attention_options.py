@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from harness.worker import dtypes, fresh, inputs, wire
-from harness.worker.measuring import _some_rows
+from harness.worker.excerpt import excerpt
 from harness.worker.orders import Picked
 from harness.worker.workload import AttentionWorkload
 
@@ -45,7 +45,7 @@ def workload(**options: Any) -> AttentionWorkload:
 def naive(asked: AttentionWorkload, arrays: list[Any]) -> Any:
     """Row by row, with every key in question."""
     q, k, v = (dtypes.decode(array, asked.dtype).astype(np.float64) for array in arrays[:3])
-    mask, keep = asked.masks(arrays[3:])
+    mask, keep = asked.given(arrays)[3:5]
     seen, bias = (None, mask) if asked.mask == "bias" else (mask, None)
     out = np.zeros(q.shape)
     for b, h, i in np.ndindex(q.shape[:3]):
@@ -86,7 +86,7 @@ def test_what_misreads_an_option_is_a_known_wrong_answer(options: dict[str, Any]
     asked = workload(**options)
     arrays = asked.arrays("independent", 0, 7)
     exact = asked.computed(arrays)[0]
-    wrong = {name: values for _, name, _, values in asked.wrong_answers(arrays, map)}
+    wrong = {name: values for _, name, _, values, _ in asked.wrong_answers(arrays, map)}
     names = set()
     if options.get("kv_heads", 1) > 1:
         names.add("heads of K and V in another order")
@@ -113,7 +113,7 @@ def test_some_rows_of_a_timed_call_have_the_truth_that_they_have_among_all(optio
     asked = workload(**options)
     arrays = asked.arrays("independent", 0, 7)
     exact = asked.computed(arrays)[0]
-    part, pick = _some_rows(asked, Picked("timed", arrays, exact, "float32"))
+    part, pick = excerpt(asked, Picked("timed", arrays, exact, "float32"))
     assert np.abs(part.computed(pick.arrays)[0] - pick.output).max() < 1e-12
 
 

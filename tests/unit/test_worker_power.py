@@ -59,7 +59,7 @@ def test_healthy_attentions_pass_with_room(dtype: str, recipe: str, tmp_path: Pa
     """Online softmax in tiles of keys, sums split in eight and added in another order: float32 inside."""
     work = attention(dtype, 512)
     arrays = work.arrays(recipe, 0, 0)
-    exact = work.truth(arrays, inputs.digest(arrays), truth.Cache(str(tmp_path)))
+    exact = work.truths(arrays, inputs.digest(arrays), truth.Cache(str(tmp_path)))[""]
     q, k, v = (dtypes.decode(array, dtype) for array in arrays)
     split = np.zeros(q.shape, np.float32)
     total, largest = np.zeros((*q.shape[:3], 1), np.float32), np.full((*q.shape[:3], 1), -np.inf, np.float32)

@@ -95,7 +95,7 @@ def test_a_wrong_scale_and_a_dropped_key_stand_far_above_the_limit(dtype: str) -
 def test_the_faults_that_a_validation_makes_are_those_that_kernels_make(dtype: str) -> None:
     for causal in (False, True):
         q, k, v = inputs.generate("independent", dtype, (1, 2, 40, 16), 0, 0)
-        made = {name: values for _, name, _, values in faulty.wrong(q, k, v, causal, SCALE, dtype)}
+        made = {name: values for _, name, _, values, _ in faulty.wrong(q, k, v, causal, SCALE, dtype)}
         scaled = truth.attention(q, k, v, causal, SCALE * 1.001, dtype)[0]
         assert made["a softmax scale 0.1% too large"] == pytest.approx(scaled, abs=1e-5)
         keep = [*range(20), *range(21, 40)]

@@ -6,7 +6,7 @@ from harness.worker import protocol
 from reports import model
 from reports.attribute import causes, figures
 from reports.attribute.causes import DECISIVE, STRONG, Cause, RuledOut
-from reports.attribute.evidence import dtypes_of, ended, excluded, listed, where_all
+from reports.attribute.evidence import ended, excluded, inputs_of, listed, where_all
 from reports.attribute.facts.cases import CaseFacts
 from reports.attribute.facts.cells import CellFacts
 from reports.attribute.facts.messages import in_first_trial, lacks_code, raised, raises, refused
@@ -162,7 +162,7 @@ def unsupported(case: CaseFacts) -> Cause | None:
         side = next(side for side in cell.sides if side.status == protocol.UNSUPPORTED)
         text = f"{cell.workload}, {case.kernel or case.reference}: {side.message or 'refused'}"
         evidence.append(Seen(text=text, record=side.record))
-    dtypes = dtypes_of(case, cells)
+    inputs = inputs_of(case, cells)
     base, this = case.versions
     gone = verdict == model.NO_LONGER_SUPPORTED
     runs = f"{base if gone else this} runs it" + (", with a wrong result" if verdict == model.FAILING else "")
@@ -177,8 +177,8 @@ def unsupported(case: CaseFacts) -> Cause | None:
     return make(
         case, causes.UNSUPPORTED_COMBINATION, DECISIVE, sentence, cells, evidence,
         ruled_out=[no_results(cells[0])], figures=[figures.supported_figure(cells)],
-        group=("unsupported", case.kernel, case.subject if case.is_operator else "", verdict, dtypes, case.device),
-        how=how, device=case.device, what=dtypes or listed(cell.workload for cell in cells),
+        group=("unsupported", case.kernel, case.subject if case.is_operator else "", verdict, inputs, case.device),
+        how=how, device=case.device, what=inputs or listed(cell.workload for cell in cells),
         reference=case.reference, running=runs, message=message,
         refusing=both if verdict == model.UNSUPPORTED else this if gone else base,
     )  # fmt: skip
