@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import traceback
 from typing import Any
 
 import torch
@@ -46,12 +47,21 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.guards = {int(op): guards for op, guards in request.get("guards", {}).items()}
         self.puts = {int(op): puts for op, puts in request.get("puts", {}).items()}
         self.feeds = {int(op): feeds for op, feeds in request.get("feeds", {}).items()}
+        self.raised: BaseException | None = None  # by an operator: the script's own
+        self.failed = ""  # the traceback of a mistake of the recorder's
         self.refused: set[int] = set()  # groups whose inputs were not those of the other version
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
         if os.getpid() != self.process:  # a process that was forked, with the mode still on
-            return func(*args, **kwargs)
+            return func(*args, **(kwargs or {}))
+        try:
+            return self._record(func, args, kwargs or {})
+        except BaseException as error:
+            if error is not self.raised:
+                self.failed = traceback.format_exc()
+            raise
+
+    def _record(self, func: Any, args: Any, kwargs: Any) -> Any:
         operator = self.operators.get(func)
         if operator is None:
             operator = self.operators[func] = Operator(func)
@@ -72,7 +82,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         if index in self.feeds:
             args, kwargs = self._fed(index, operator, args, kwargs, inputs, line)
         self.programs.before(index, operator, args, kwargs, self.storages)
-        result = func(*args, **kwargs)
+        try:
+            result = func(*args, **kwargs)
+        except BaseException as error:
+            self.raised = error
+            raise
         outputs: list[Any] = []
         flatten(result, outputs)
         mutated = operator.mutated(args, kwargs)
