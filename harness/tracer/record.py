@@ -3,7 +3,7 @@
 A line: `i` index, `n` name and overload, `p` phase, `m` module path, `l` the user's line (of an operator that autograd
 calls that of the forward call), `in` and `out` (per tensor: digest, type and shape, strides, source or row of the
 sketch), `s` all other arguments, `g` digest of the generator's state where it is random, `v` the value that leaves
-PyTorch, `put` where an output, or an input, was replaced.
+PyTorch, `put` and `fed` where outputs and inputs were replaced.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         slots = outputs + [each for each in mutated if all(each is not other for other in outputs)]
         if self._put(index, slots, mutated, line):
             result = rebuilt(result, iter(slots))
-        line["out"] = self._outputs(index, operator, slots, mutated, inputs)
+        line["out"] = self._outputs(index, operator, slots, mutated, inputs, line.get("put", ()))
         if operator.takes_value:
             line["v"] = repr(result)
         self.file.write(json.dumps(line, separators=(",", ":")) + "\n")
@@ -107,7 +107,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         for place, name, group in self.feeds[index]:
             if group not in self.refused and all(inputs[place] is not each for each in written):
                 inputs[place] = torch.load(name)
-                line.setdefault("put", []).append(place)
+                line.setdefault("fed", []).append(place)
         tensors = iter(inputs)
         return rebuilt(args, tensors), rebuilt(kwargs, tensors)
 
@@ -151,14 +151,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         return others
 
     def _outputs(
-        self, index: int, operator: Operator, slots: list[Any], mutated: list[Any], inputs: list[Any]
+        self, index: int, operator: Operator, slots: list[Any], mutated: list[Any], inputs: list[Any], put: Any
     ) -> list[Any]:
-        """Of what came back, and then of what was written to and did not come back."""
+        """Of what came back, and then of what was written to and did not come back. What was put is written, too."""
         known = {id(self.storages.of(tensor)) for tensor in inputs}
         records = []
         for slot, tensor in enumerate(slots):
             state = self.storages.of(tensor)
-            written = any(tensor is each for each in mutated) and not operator.blank
+            written = slot in put or (any(tensor is each for each in mutated) and not operator.blank)
             view = state is not None and id(state) in known and not written
             if state is not None and not view:
                 state.written((index, slot))
