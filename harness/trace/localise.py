@@ -121,6 +121,8 @@ class _Examination:
 
     def _compare_inputs(self, one: Operator, other: Operator) -> tuple[bool, str]:
         """Whether all that goes in is equal; and what is not, where it may be the origin by itself."""
+        if one.is_given_unknown or other.is_given_unknown:
+            return False, VALUES
         pairs = enumerate(zip(one.inputs, other.inputs, strict=True))
         if any(a.differs(b) for place, (a, b) in pairs if place not in other.fed):
             return False, VALUES
@@ -178,6 +180,9 @@ class _Examination:
                  ((self.good, region.good), (self.bad, region.bad))]  # fmt: skip
         if draws[0] != draws[1] and all(draws):
             equal = False
+        unknown = [trace.operators[i].is_given_unknown for trace, r in
+                   ((self.good, region.good), (self.bad, region.bad)) for i in r]  # fmt: skip
+        equal = equal and not any(unknown)
         outputs = tuple((one, other) for one, other in each.outputs if one and self._computed(other, region))
         return Site(
             good=tuple(region.good),

@@ -17,7 +17,7 @@ from harness.trace.align import Alignment, changes
 from harness.trace.ends import distances, growth, held_by_one, printed_difference, result_of, unstable_lines
 from harness.trace.judge import judge_all
 from harness.trace.localise import ARGUMENTS, DRAWS, LAYOUT, Site, entry
-from harness.trace.model import Operator, Trace
+from harness.trace.model import End, Operator, Trace
 from harness.trace.outcome import Cause, Judged, Outcome
 from harness.trace.prove import (
     Experiment,
@@ -43,6 +43,7 @@ def trace(good: Side, bad: Side, command: Sequence[str], notes: Sequence[str], s
         plain = side.plain()
         say(f"{side.version}, recorded twice")
         one, other = side.record(), side.record()
+        require_undisturbed(side.version, plain, one.end)
         recorded[side.version] = (one, other)
         found.cost[side.version] = {"plain_s": plain.duration_s, "recorded_s": one.end.duration_s,
                                     "operators": len(one.operators)}  # fmt: skip
@@ -71,6 +72,14 @@ def trace(good: Side, bad: Side, command: Sequence[str], notes: Sequence[str], s
     found.runs = good.count + bad.count
     answer.write(found)
     return found
+
+
+def require_undisturbed(version: str, plain: End, recorded: End) -> None:
+    """InputError where the script ends in another way under the recorder."""
+    ends = [each.exception or f"exit code {each.code}" for each in (plain, recorded)]
+    if ends[0] != ends[1]:
+        message = f"{version}: the script ends otherwise when it is recorded: {ends[1]}; else: {ends[0]}"
+        raise InputError(message, "leave out what disturbs the recorder; where its end is luck, run it again")
 
 
 def _ended(trace: Trace) -> str:

@@ -17,7 +17,8 @@ import torch
 from torch.optim import optimizer as optimizers
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .digest import digest, sketch
+from .digest import UNKNOWN, digest, sketch
+from .methods import Methods
 from .operators import Operator, flatten, generator_of, rebuilt
 from .places import Lines, Modules
 from .programs import Programs
@@ -39,6 +40,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.notes: set[str] = set()
         self.alive: list[tuple[State, int, int]] = []
         self.hooks = [
+            Methods(self.storages),
             optimizers.register_optimizer_step_pre_hook(self._enter_step),
             optimizers.register_optimizer_step_post_hook(self._leave_step),
         ]
@@ -142,7 +144,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             if _type(stored) == _type(tensor):
                 if digest(stored) == digest(tensor):
                     continue
-                tensor.data.copy_(stored)
+                try:
+                    tensor.data.copy_(stored)
+                except RuntimeError:  # some sparse ones cannot
+                    continue
             elif mutated:
                 continue
             else:
@@ -178,8 +183,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         if view:
             return ["", _type(tensor), list(_stride(tensor)), None]
         made = self.storages.digest(tensor)
+        made = "" if made == UNKNOWN else made
         row = None
-        if made and (tensor.is_floating_point() or tensor.is_complex()):
+        if made and tensor.layout is torch.strided and (tensor.is_floating_point() or tensor.is_complex()):
             self.sketches.write(sketch(tensor))
             row, self.rows = self.rows, self.rows + 1
         return [made, _type(tensor), list(_stride(tensor)), row]

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.environments, pytest.mark.timeout(900)]
 
 SAMPLE = (  # of tests/programs: each shows something that the others do not; `python -m tests.programs` has them all
     "bfloat16", "checkpointing", "convnet", "custom_function", "encoder", "language_model", "lstm", "nondeterministic",
-    "raises", "same_kind", "scheduler", "transposed",
+    "raises", "same_kind", "scheduler", "sparse", "transposed",
 )  # fmt: skip
 
 

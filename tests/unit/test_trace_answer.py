@@ -15,9 +15,10 @@ from harness.trace import outcome as o
 from harness.trace.ends import relative
 from harness.trace.judge import _relative, _sentence, _units, coarsest
 from harness.trace.localise import ARGUMENTS, VALUES, Site
-from harness.trace.model import Trace, Value
+from harness.trace.model import End, Trace, Value
 from harness.trace.outcome import Cause, Judged, Outcome
 from harness.trace.runs import make_matrix, parse_requirements, parse_script
+from harness.trace.trace import require_undisturbed
 from reports.trace.page import render, terminal
 from tests.unit.traced import op, trace
 
@@ -151,3 +152,9 @@ def test_modules_pytest_and_exact_requirements_are_taken(tmp_path: Path) -> None
     matrix = make_matrix(tmp_path / "matrix.yaml", ("2.1.0", "2.5.0"), ["numpy==1.25.0", "scipy==1.14.1"])
     assert [spec.torch for spec in matrix.environments] == ["2.1.0", "2.5.0"]
     assert "numpy==1.25.0" in matrix.packages and "numpy==1.26.4" not in matrix.packages
+
+
+def test_a_script_that_the_recorder_breaks_is_refused() -> None:
+    require_undisturbed("2.1.0", End(code=1, exception="ValueError: x"), End(code=1, exception="ValueError: x"))
+    with pytest.raises(InputError, match="RuntimeError: no subclass; else: exit code 0"):
+        require_undisturbed("2.1.0", End(), End(code=1, exception="RuntimeError: no subclass"))

@@ -10,7 +10,7 @@ from typing import Any
 from harness.trace.align import align
 from harness.trace.ends import Result, distance, held_by_one, result_of
 from harness.trace.localise import ARGUMENTS, DRAWS, LAYOUT, Feed, Guard, Site, entry, examine
-from harness.trace.model import End, Trace
+from harness.trace.model import UNKNOWN, End, Trace
 from harness.trace.prove import Experiment, first_unrepeated, origins, requests, share, stored, unstable_operators
 from tests.unit.traced import FLOAT, op, trace
 
@@ -203,3 +203,26 @@ def test_the_end_result_is_numbers_exceptions_and_what_was_left() -> None:
     assert share(wanted, had, had, wanted) == 1
     assert round(share(wanted, had, had, between) or 0, 3) == 0.333
     assert round(share(wanted, had, between, wanted) or 0, 3) == 0.667
+
+
+def test_what_cannot_be_read_may_differ_and_blames_nobody() -> None:
+    def one(given: str, scalar: str, made: str) -> Trace:
+        packed = op("packed", [("x", (0, 0)), (given, None)], [made], scalars=[scalar])
+        return trace(op("randn", gives=["x"]), packed, op("sum", [(made, (1, 0))], [f"s{made}"]))
+
+    def origins_of(given: str, scalar: str) -> list[str]:
+        found = sites(one(given, scalar, "p1"), one(given, scalar, "p2"))
+        return [kind for kind, site in found.items() if site.is_origin]
+
+    assert origins_of("w", "2") == ["packed"]
+    assert origins_of(UNKNOWN, "2") == origins_of("w", UNKNOWN) == []
+
+
+def test_a_region_that_is_given_what_cannot_be_read_is_no_origin() -> None:
+    def one(name: str, given: str) -> Trace:
+        read = op(name, [("x", (0, 0)), (given, None)], [name])
+        return trace(op("randn", gives=["x"]), read, op("sum", [(name, (1, 0))], [f"s{name}"]))
+
+    for given, expected in (("w", True), (UNKNOWN, False)):
+        found = sites(one("math", given), one("flash", given))
+        assert found["math -> flash"].is_origin is expected
