@@ -1,8 +1,8 @@
 """A test that expects NaN where attention has no key: it fails from PyTorch 2.5 on, which gives zeros.
 
-https://github.com/SalesforceAIResearch/uni2ts/issues/133, a test of its attention modules. Here:
-kernel-matrix trace --good 2.1.0 --bad 2.5.0 --requirements pytest.txt -- pytest 133.py
-where pytest.txt has the line pytest==8.3.4
+https://github.com/SalesforceAIResearch/uni2ts/issues/133, a test of its attention modules. Here, with a pytest.txt that
+has the line pytest==8.3.4, and without this repository's own settings of pytest:
+kernel-matrix trace --good 2.1.0 --bad 2.5.0 --requirements pytest.txt -- pytest -c /dev/null --noconftest 133.py
 """
 
 import torch

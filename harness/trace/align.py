@@ -50,7 +50,7 @@ def align(good: Trace, bad: Trace) -> Alignment:
     for region in gaps(pairs, len(good.operators), len(bad.operators)):
         keys = [loose_key(good.operators[i]) for i in region.good], [loose_key(bad.operators[i]) for i in region.bad]
         more += _agreeing(good, bad, more, [(region.good[i], region.bad[j]) for i, j in match(*keys)])
-    return _joined(sorted(more), len(good.operators), len(bad.operators))
+    return _joined(good, bad, sorted(more))
 
 
 def _agreeing(good: Trace, bad: Trace, known: Iterable[Pair], pairs: Iterable[Pair]) -> list[Pair]:
@@ -68,18 +68,28 @@ def _agreeing(good: Trace, bad: Trace, known: Iterable[Pair], pairs: Iterable[Pa
     return found
 
 
-def _joined(pairs: Sequence[Pair], good: int, bad: int) -> Alignment:
+def _joined(good: Trace, bad: Trace, pairs: Sequence[Pair]) -> Alignment:
     """Regions, those joined between which what was exchanged in order was matched: `cast, softmax` and `softmax, cast`
-    would be a softmax that appeared before the cast, and one that vanished behind it."""
+    would be a softmax that appeared before the cast, and one that vanished behind it. Views of what a region made are
+    joined to it, too."""
     regions = list[Region]()
-    for region in gaps(pairs, good, bad):
+    for region in gaps(pairs, len(good.operators), len(bad.operators)):
         last = regions[-1] if regions else None
-        if last and _complement(last, region) and region.good.start - last.good.stop <= NEAR:
+        if last and region.good.start - last.good.stop <= NEAR and (
+            _complement(last, region) or _shows(good, region.good, last.good) or _shows(bad, region.bad, last.bad)
+        ):
             regions[-1] = Region(range(last.good.start, region.good.stop), range(last.bad.start, region.bad.stop))
         else:
             regions.append(region)
     inside = {index for region in regions for index in region.good}
     return Alignment(tuple(pair for pair in pairs if pair[0] not in inside), tuple(regions))
+
+
+def _shows(trace: Trace, indices: range, made: range) -> bool:
+    """Whether these operators only show what those have made."""
+    every = [trace.operators[index] for index in indices]
+    sources = {value.source[0] for each in every for value in each.inputs if value.source}
+    return bool(every) and all(each.is_view for each in every) and any(index in made for index in sources)
 
 
 def _complement(one: Region, other: Region) -> bool:

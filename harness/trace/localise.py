@@ -123,7 +123,8 @@ class _Examination:
         """Whether all that goes in is equal; and what is not, where it may be the origin by itself."""
         if one.is_given_unknown or other.is_given_unknown:
             return False, VALUES
-        if any(a.differs(b) for a, b in zip(one.inputs, other.inputs, strict=True)):
+        pairs = enumerate(zip(one.inputs, other.inputs, strict=True))
+        if any(a.differs(b) for place, (a, b) in pairs if place not in other.fed):
             return False, VALUES
         if one.generator != other.generator:
             return False, DRAWS
@@ -146,7 +147,8 @@ class _Examination:
         for g, b in self.alignment.pairs:
             inputs = zip(self.good.operators[g].inputs, self.bad.operators[b].inputs, strict=True)
             for position, (one, other) in enumerate(inputs):
-                self._leaves(one.source, other.source, one.differs(other), Guard(b, position, other.digest))
+                differs = one.differs(other) and position not in self.bad.operators[b].fed
+                self._leaves(one.source, other.source, differs, Guard(b, position, other.digest))
         for each in self.regions:
             ends = [_ends(trace, indices) for trace, indices in
                     ((self.good, each.region.good), (self.bad, each.region.bad))]  # fmt: skip
@@ -202,8 +204,13 @@ class _Examination:
         return " -> ".join(map(short, names))
 
     def _computed(self, place: Place | None, region: Region) -> TypeGuard[Place]:
-        """Whether the region computes it in the bad trace. Views are not overwritten: what they show would be, too."""
-        return place is not None and place[0] in region.bad and bool(self.bad.output(place).digest)
+        """Whether the region computes it in the bad trace, or shows there what it computed. A view of anything else is
+        not overwritten: what it is a view of would be."""
+        while place is not None and place[0] in region.bad:
+            if self.bad.output(place).digest:
+                return True
+            place = next((value.source for value in self.bad.operators[place[0]].inputs if value.source), None)
+        return False
 
     def _feeds(self, each: _Open) -> Iterable[Feed]:
         """Inputs of matched operators that are an output of the region in the good trace, and in the bad one a view, or

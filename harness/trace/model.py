@@ -44,7 +44,8 @@ class Operator:
     outputs: tuple[Value, ...] = ()
     generator: str = ""  # digest of the state that it drew from
     value: str = ""  # that left PyTorch
-    put: tuple[int, ...] = ()  # outputs, or inputs, that were replaced
+    put: tuple[int, ...] = ()  # outputs that were replaced
+    fed: tuple[int, ...] = ()  # inputs that were replaced: `inputs` has what they were
 
     @property
     def is_given_unknown(self) -> bool:
@@ -99,6 +100,7 @@ def parse_operator(line: str) -> Operator:
         generator=each.get("g", ""),
         value=each.get("v", ""),
         put=tuple(each.get("put", ())),
+        fed=tuple(each.get("fed", ())),
     )
 
 

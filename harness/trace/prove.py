@@ -121,7 +121,7 @@ class Experiment:
         found = result_of(proof.after)
         proof.comes_back, proof.left = found.equals(self.wanted), distance(self.wanted, found)
         self._reduce(proof)
-        wanted, replaced = set(proof.kinds), {each.index for each in proof.after.operators if each.put}
+        wanted, replaced = set(proof.kinds), {each.index for each in proof.after.operators if each.put or each.fed}
         for site in self.sites:
             changed = [b for b in (*site.bad, *(feed.guard.operator for feed in site.feeds)) if b in replaced]
             if site.kind in wanted and changed:
@@ -156,7 +156,7 @@ class Experiment:
             trace = self.run(kinds)
             if result_of(trace).equals(self.wanted):
                 return True
-            before, count = count, sum(bool(each.put) for each in trace.operators)
+            before, count = count, sum(bool(each.put or each.fed) for each in trace.operators)
             if count <= before:
                 break
             self.sites = examine(self.given, trace, align(self.given, trace))

@@ -54,7 +54,8 @@ class Programs:
             outputs.update({(op, slot): slots[slot].detach().clone() for op, slot in program["keep"] if op == index})
             if index == program["operators"][-1]:
                 made = {"calls": self.calls[program["name"]], "outputs": outputs}
-                torch.save(made, os.path.join(self.out, program["name"] + ".pt"))
+                # The protocol that is usual here cannot write a memory format.
+                torch.save(made, os.path.join(self.out, program["name"] + ".pt"), pickle_protocol=4)
 
 
 def run(program: dict[str, Any], exact: bool = False) -> dict[Any, Any]:

@@ -3,13 +3,14 @@
 A line: `i` index, `n` name and overload, `p` phase, `m` module path, `l` the user's line (of an operator that autograd
 calls that of the forward call), `in` and `out` (per tensor: digest, type and shape, strides, source or row of the
 sketch), `s` all other arguments, `g` digest of the generator's state where it is random, `v` the value that leaves
-PyTorch, `put` where an output, or an input, was replaced.
+PyTorch, `put` and `fed` where outputs and inputs were replaced.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import traceback
 from typing import Any
 
 import torch
@@ -48,12 +49,21 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.guards = {int(op): guards for op, guards in request.get("guards", {}).items()}
         self.puts = {int(op): puts for op, puts in request.get("puts", {}).items()}
         self.feeds = {int(op): feeds for op, feeds in request.get("feeds", {}).items()}
+        self.raised: BaseException | None = None  # by an operator: the script's own
+        self.failed = ""  # the traceback of a mistake of the recorder's
         self.refused: set[int] = set()  # groups whose inputs were not those of the other version
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
         if os.getpid() != self.process:  # a process that was forked, with the mode still on
-            return func(*args, **kwargs)
+            return func(*args, **(kwargs or {}))
+        try:
+            return self._record(func, args, kwargs or {})
+        except BaseException as error:
+            if error is not self.raised:
+                self.failed = traceback.format_exc()
+            raise
+
+    def _record(self, func: Any, args: Any, kwargs: Any) -> Any:
         operator = self.operators.get(func)
         if operator is None:
             operator = self.operators[func] = Operator(func)
@@ -74,14 +84,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         if index in self.feeds:
             args, kwargs = self._fed(index, operator, args, kwargs, inputs, line)
         self.programs.before(index, operator, args, kwargs, self.storages)
-        result = func(*args, **kwargs)
+        try:
+            result = func(*args, **kwargs)
+        except BaseException as error:
+            self.raised = error
+            raise
         outputs: list[Any] = []
         flatten(result, outputs)
         mutated = operator.mutated(args, kwargs)
         slots = outputs + [each for each in mutated if all(each is not other for other in outputs)]
         if self._put(index, slots, mutated, line):
             result = rebuilt(result, iter(slots))
-        line["out"] = self._outputs(index, operator, slots, mutated, inputs)
+        line["out"] = self._outputs(index, operator, slots, mutated, inputs, line.get("put", ()))
         if operator.takes_value:
             line["v"] = repr(result)
         self.file.write(json.dumps(line, separators=(",", ":")) + "\n")
@@ -95,7 +109,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         for place, name, group in self.feeds[index]:
             if group not in self.refused and all(inputs[place] is not each for each in written):
                 inputs[place] = torch.load(name)
-                line.setdefault("put", []).append(place)
+                line.setdefault("fed", []).append(place)
         tensors = iter(inputs)
         return rebuilt(args, tensors), rebuilt(kwargs, tensors)
 
@@ -142,14 +156,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         return others
 
     def _outputs(
-        self, index: int, operator: Operator, slots: list[Any], mutated: list[Any], inputs: list[Any]
+        self, index: int, operator: Operator, slots: list[Any], mutated: list[Any], inputs: list[Any], put: Any
     ) -> list[Any]:
-        """Of what came back, and then of what was written to and did not come back."""
+        """Of what came back, and then of what was written to and did not come back. What was put is written, too."""
         known = {id(self.storages.of(tensor)) for tensor in inputs}
         records = []
         for slot, tensor in enumerate(slots):
             state = self.storages.of(tensor)
-            written = any(tensor is each for each in mutated) and not operator.blank
+            written = slot in put or (any(tensor is each for each in mutated) and not operator.blank)
             view = state is not None and id(state) in known and not written
             if state is not None and not view:
                 state.written((index, slot))

@@ -45,6 +45,9 @@ def run_script(request: dict[str, Any]) -> int:
         _print_own(error)
     end["duration_s"] = time.perf_counter() - started
     if recorder is not None:
+        if recorder.failed:  # that is no answer, whatever the script made of it
+            print(recorder.failed, file=sys.stderr)
+            return 1
         end.update(recorder.close())
     del held
     end["notes"] = sorted(set(notes + end.get("notes", [])))

@@ -53,6 +53,13 @@ def test_casts_on_other_lines_are_no_pair_where_one_is_before_and_one_behind() -
     assert align(good, bad).regions == (Region(range(1, 5), range(1, 4)),)
 
 
+def test_views_of_what_a_region_made_belong_to_it() -> None:
+    start, read = op("randn", gives=["x"]), op("add", [("m", (1, 0))], ["a"])
+    good = trace(start, op("mm16", [("x", (0, 0))], ["m"]), read)
+    bad = trace(start, op("mm32", [("x", (0, 0))], ["m"]), read, op("t", [("m", (1, 0))], [""]))
+    assert align(good, bad).regions == (Region(range(1, 3), range(1, 4)),)
+
+
 def test_an_insertion_among_equal_keys_leaves_one_gap() -> None:
     keys = [("mul", "add")[place % 2] for place in range(40)]
     other = [*keys[:20], "new", *keys[20:]]
