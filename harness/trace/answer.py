@@ -43,8 +43,27 @@ def write(found: Outcome) -> None:
         o.NOT_EXPLAINED: _unexplained, o.PROVEN: _caused, o.NOT_PROVEN: _caused,
     }[found.verdict](found)  # fmt: skip
     lines = dict.fromkeys(f"{cause.line}: {cause.source}" for cause in found.causes if cause.needed and cause.source)
-    every = [*(("Line", line) for line in lines), *said, ("Do", do)]
+    every = [*(("Line", line) for line in lines), *said, *_of_part(found), ("Do", do)]
     found.rest = [[label, text] for label, text in every if text]
+
+
+def _of_part(found: Outcome) -> Said:
+    """What the verdict is about, where only a part was recorded."""
+    if not found.part:
+        return []
+    told = [f"Only {found.part} was recorded: what goes in there counts as given, and of the rest nothing is said."]
+    if found.given and found.verdict != o.NOT_EXPLAINED:
+        told.append(f"Some of what goes in differs already, first at {found.given}.")
+    if found.elsewhere:
+        back = "" if found.elsewhere_left is None else (
+            f"; with the outputs put back, by {amount(found.elsewhere_left)}" if found.elsewhere_left else
+            "; with the outputs put back, they are equal")  # fmt: skip
+        told.append(f"Numbers that leave PyTorch elsewhere differ by {amount(found.elsewhere)}{back}.")
+    return [("Part", " ".join(told))]
+
+
+def _end(found: Outcome) -> str:
+    return f"end result of {found.part}" if found.part else "end result"
 
 
 def _capital(text: str) -> str:
@@ -57,14 +76,16 @@ def _effect(found: Outcome) -> str:
         return f"the script ends in other ways: {found.good}: {one}; {found.bad}: {other}"
     parts = (("numbers", found.numbers), ("tensors", found.tensors))
     told = [f"the {what} by {amount(far)}" for what, far in parts if far]
-    return f"the end result differs: {', '.join(told)}" if told else "the end result is the same"
+    return f"the {_end(found)} differs: {', '.join(told)}" if told else f"the {_end(found)} is the same"
 
 
 def _nothing(found: Outcome) -> tuple[str, Said, str]:
     also = "Some operators have other names or were decomposed in another way; their values are equal."
     return (
-        f"Of {found.counts['matched']} matched operators none has other outputs for equal inputs",
-        [("Result", "The end result is the same bit for bit."), ("Also", also if found.changes else "")],
+        f"Of {found.counts['matched']} matched operators{f' of {found.part}' * bool(found.part)} none has other "
+        "outputs for equal inputs",
+        [("Result", f"The {_end(found)} is the same bit for bit."), ("Also", also if found.changes else "")],
+        "Trace another part: the numbers that leave PyTorch elsewhere differ." if found.elsewhere else
         "Nothing. What the two versions print apart from numbers is not compared." if not found.printed else
         "Compare what they print; the numbers and tensors behind it are equal.",
     )  # fmt: skip
@@ -82,7 +103,7 @@ def _not_repeatable(found: Outcome) -> tuple[str, Said, str]:
 def _harmless(found: Outcome) -> tuple[str, Said, str]:
     first = found.causes[0]
     return (
-        "The end result is the same bit for bit",
+        f"The {_end(found)} is the same bit for bit",
         [("Also", f"{named(first)} gives other bits for equal inputs at {place(first)}; nothing of it is left at the "
                   "end.")],
         "Nothing, while the result stays the same.",
@@ -96,6 +117,13 @@ def _unexplained(found: Outcome) -> tuple[str, Said, str]:
             [("Why", "Up to there no operator has other outputs for equal inputs.")],
             "Read the exception: what the script calls has changed, not what an operator computes.",
         )
+    if found.given:
+        return (
+            f"What goes into {found.part} differs already, first at {found.given}",
+            [("Result", _capital(f"{_effect(found)}.")),
+             ("Why", "No operator there has other outputs for equal inputs: the difference comes from before it.")],
+            "Trace what comes before it: the whole script, an earlier step or another module.",
+        )  # fmt: skip
     return (
         "No operator was seen with equal inputs and other outputs",
         [
@@ -126,7 +154,7 @@ def _proof(found: Outcome, needed: list[Cause]) -> str:
     several = f"outputs of {len(needed)} kinds of operators ({', '.join(named(each) for each in needed)})"
     what = several if len(needed) > 1 else "its outputs"
     if found.verdict == o.PROVEN:
-        back = f"With {what} of {found.good} put into {found.bad}, the end result is {found.good}'s bit for bit"
+        back = f"With {what} of {found.good} put into {found.bad}, the {_end(found)} is {found.good}'s bit for bit"
         return f"{back}; {'and the reverse holds' if found.reverse else 'the reverse did not give the other result'}."
     if found.comes_back is None:
         return "It could not be put back, so this is not proven."

@@ -70,13 +70,19 @@ def distances(one: Result, other: Result) -> tuple[float, float]:
         return math.inf, math.inf
     if [kind for kind, _ in one.digests] != [kind for kind, _ in other.digests]:
         return math.inf, math.inf
-    numbers = [relative_number(a, b) for a, b in zip(one.numbers, other.numbers, strict=True)]
     tensors = list[float]()
     moved = [a[1] != b[1] for a, b in zip(one.digests, other.digests, strict=True)]
     for differs, a, b in zip(moved, one.sketches, other.sketches, strict=True):
         if differs:
             tensors.append(relative(a, b) if a is not None and b is not None else math.inf)
-    return max(numbers, default=0.0), max(tensors, default=0.0)
+    return relative_numbers(one.numbers, other.numbers), max(tensors, default=0.0)
+
+
+def relative_numbers(one: Sequence[str], other: Sequence[str]) -> float:
+    """The largest relative difference; infinite where they cannot be paired."""
+    if len(one) != len(other):
+        return math.inf
+    return max(map(relative_number, one, other), default=0.0)
 
 
 def relative_number(one: str, other: str) -> float:

@@ -49,12 +49,16 @@ class Outcome:
     good: str
     bad: str
     command: list[str]
+    part: str = ""  # of the script, that was recorded; empty: all
     verdict: str = NOTHING_MOVED
     grade: str = ""
     answer: str = ""  # the headline
     rest: list[list[str]] = field(default_factory=list)  # [label, sentence]
     numbers: float | None = None  # largest relative difference of a number that left PyTorch
     tensors: float | None = None  # and of a tensor that was left
+    elsewhere: float | None = None  # and of a number that left PyTorch outside of the part
+    elsewhere_left: float | None = None  # that is left when outputs were put back
+    given: str = ""  # where what goes into the part first differs
     causes: list[Cause] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
     comes_back: bool | None = None

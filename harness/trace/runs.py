@@ -36,6 +36,9 @@ PIN = TypeAdapter(Package)
 TRACER = Path(__file__).parent.parent / "tracer"
 
 
+Steps = tuple[int, int | None]  # the first one, and the one behind the last
+
+
 @dataclass(frozen=True)
 class Script:
     """What is run: `python FILE`, `python -m MODULE` or `pytest`, with its arguments, in the user's folder."""
@@ -45,27 +48,37 @@ class Script:
     arguments: tuple[str, ...]
     eager: bool = False
     timeout_s: float = 3600.0
+    only: str = ""  # the module below which operators are recorded
+    steps: Steps | None = None
+
+    @property
+    def part(self) -> str:
+        """What is recorded, in words; empty: all."""
+        first, stop = self.steps or (0, None)
+        last = "the last" if stop is None else f"{stop - 1}"
+        steps = "" if self.steps is None else f"step {first}" if last == f"{first}" else f"steps {first} to {last}"
+        return " in ".join(filter(None, [self.only, steps]))
 
     @property
     def package(self) -> str:
         return self.target.partition(".")[0] if self.kind == "module" else ""
 
 
-def parse_script(words: Sequence[str], *, eager: bool = False, timeout_s: float = 3600.0) -> Script:
+def parse_script(words: Sequence[str], **more: Any) -> Script:
     """InputError where the words are no command that can be traced."""
     program, *rest = words or [""]
     known = "write -- python SCRIPT.py ARGUMENTS, -- python -m MODULE ARGUMENTS, or -- pytest ARGUMENTS"
     if program == "pytest":
-        return Script("module", "pytest", tuple(rest), eager, timeout_s)
+        return Script("module", "pytest", tuple(rest), **more)
     if program not in ("python", "python3") or not rest:
         raise InputError(f"{program or 'no command'}: only Python scripts and pytest can be traced", known)
     if rest[0] == "-m" and len(rest) > 1:
-        return Script("module", rest[1], tuple(rest[2:]), eager, timeout_s)
+        return Script("module", rest[1], tuple(rest[2:]), **more)
     if rest[0].startswith("-"):
         raise InputError(f"python {rest[0]}: options of Python are not supported", known)
     if not Path(rest[0]).is_file():
         raise InputError(f"{rest[0]}: no such file", "name the script relative to this folder")
-    return Script("file", rest[0], tuple(rest[1:]), eager, timeout_s)
+    return Script("file", rest[0], tuple(rest[1:]), **more)
 
 
 @dataclass
@@ -109,7 +122,7 @@ class Side:
         script = self.script
         request = {
             "task": "run", "kind": script.kind, "target": script.target, "arguments": script.arguments,
-            "eager": script.eager, **more,
+            "eager": script.eager, "only": script.only, "steps": script.steps, **more,
         }  # fmt: skip
         return self._start(request, "end.json")
 

@@ -13,7 +13,14 @@ from typing import Any
 from harness.trace import answer
 from harness.trace import outcome as o
 from harness.trace.align import Alignment, changes
-from harness.trace.ends import distances, growth, printed_difference, result_of, unstable_lines
+from harness.trace.ends import (
+    distances,
+    growth,
+    printed_difference,
+    relative_numbers,
+    result_of,
+    unstable_lines,
+)
 from harness.trace.judge import judge_all
 from harness.trace.localise import ARGUMENTS, DRAWS, LAYOUT, Site
 from harness.trace.model import Operator, Trace
@@ -35,7 +42,7 @@ POINTS = 400  # of the picture
 
 def trace(good: Side, bad: Side, command: Sequence[str], notes: Sequence[str], say: Say) -> Outcome:
     """Everything that was found. InputError where the script cannot be traced."""
-    found = Outcome(good=good.version, bad=bad.version, command=list(command), notes=list(notes))
+    found = Outcome(good=good.version, bad=bad.version, command=list(command), notes=list(notes), part=good.script.part)
     recorded = {}
     for side in (good, bad):
         say(f"{side.version}, without the recorder")
@@ -77,6 +84,8 @@ def _facts(found: Outcome, experiment: Experiment) -> None:
     g, b, alignment = experiment.given, experiment.taken, experiment.alignment
     ends = (experiment.wanted, experiment.had)
     found.numbers, found.tensors = distances(*ends)
+    if found.part:
+        found.elsewhere, found.given = relative_numbers(g.end.elsewhere, b.end.elsewhere), _given(g, b, alignment)
     found.ended = {side: each.ended[1] or f"exit code {each.ended[0]}" * bool(each.ended[0]) for side, each in
                    zip(("good", "bad"), ends, strict=True)}  # fmt: skip
     found.changes = sorted(changes(g, b, alignment), key=lambda row: -int(str(row["times"])))[:SHOWN]
@@ -100,6 +109,15 @@ def _facts(found: Outcome, experiment: Experiment) -> None:
         }
         for site in differing[:SHOWN]
     ]
+
+
+def _given(g: Trace, b: Trace, alignment: Alignment) -> str:
+    """Where what is not recorded first gives an operator another value, in words; or ''."""
+    for one, other in ((g.operators[i], b.operators[j]) for i, j in alignment.pairs):
+        pairs = zip(one.inputs, other.inputs, strict=True)
+        if any(x.source is None and y.source is None and x.differs(y) for x, y in pairs):
+            return f"the backward of {other.line}" if other.phase == "backward" else other.line
+    return ""
 
 
 def _thinned(curve: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
@@ -141,6 +159,7 @@ def _prove(found: Outcome, experiment: Experiment, unstable: set[int]) -> None:
     found.dropped = proof.dropped
     if proof.after is not None:
         found.comes_back, found.left = proof.comes_back, proof.left
+        found.elsewhere_left = relative_numbers(experiment.given.end.elsewhere, proof.after.end.elsewhere)
     if proof.comes_back:
         back = Experiment(bad, good, experiment.taken, experiment.given, say)
         found.reverse = back.confirm(reversed_kinds(proof.kinds))

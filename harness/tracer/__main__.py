@@ -2,8 +2,8 @@
 
 PyTorch is imported once; every request runs in a process of its own, forked before any operator ran. A request is a
 file with an object: `task` ("run" or "replay"), `out` (a folder, where what is printed goes too) and what that task
-takes. Of a run: `kind` ("file" or "module"), `target`, `arguments`, `record`, `eager`, and of the recorder `store`,
-`programs`, `guards` and `puts`.
+takes. Of a run: `kind` ("file" or "module"), `target`, `arguments`, `record`, `eager`, and of the recorder `only`,
+`steps`, `store`, `programs`, `guards` and `puts`.
 """
 
 from __future__ import annotations

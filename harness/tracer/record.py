@@ -3,7 +3,7 @@
 A line: `i` index, `n` name and overload, `p` phase, `m` module path, `l` the user's line (of a backward operator that
 of the forward call), `in` and `out` (per tensor: digest, type and shape, strides, source or row of the sketch), `s` all
 other arguments, `g` digest of the generator's state where it is random, `v` the value that leaves PyTorch, `put` where
-an output was replaced.
+an output was replaced. What lies outside of the part that is asked for has no line.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from .digest import digest, sketch
 from .operators import Operator, flatten, generator_of
+from .part import Part
 from .places import Lines, Modules
 from .programs import Programs
 from .storages import State, Storages, geometry
@@ -35,6 +36,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.lines, self.modules = Lines(), Modules()
         self.forward: dict[int, tuple[str, str]] = {}  # autograd's sequence number to (line, module)
         self.optimizing = 0
+        self.part = Part(request)
+        self.handed: set[tuple[int, int]] = set()  # outputs that an operator outside of the part read
+        self.elsewhere: list[str] = []  # numbers that left PyTorch there
         self.notes: set[str] = set()
         self.alive: list[tuple[State, int, int]] = []
         self.hooks = [
@@ -54,14 +58,15 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         operator = self.operators.get(func)
         if operator is None:
             operator = self.operators[func] = Operator(func)
+        place = self._place()
+        if place is None:
+            return self._pass_by(operator, func, args, kwargs)
         index, self.count = self.count, self.count + 1
         inputs: list[Any] = []
         scalars: list[str] = []
         flatten(args, inputs, scalars)
         flatten(kwargs, inputs, scalars)
-        line: dict[str, Any] = {"i": index, "n": operator.name}
-        self._place(line)
-        line["s"] = scalars
+        line: dict[str, Any] = {"i": index, "n": operator.name, **place, "s": scalars}
         line["in"] = [self._input(tensor) for tensor in inputs]
         if operator.random:
             line["g"] = digest(generator_of(args, kwargs).get_state())
@@ -79,19 +84,40 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.file.write(json.dumps(line, separators=(",", ":")) + "\n")
         return result
 
-    def _place(self, line: dict[str, Any]) -> None:
-        here, module, phase = self.lines.here(), self.modules.path, "forward"
+    def _place(self) -> dict[str, str] | None:
+        """Line, phase and module path of what is called; None outside of the part that is recorded."""
+        here, module, phase = "", self.modules.path, "forward"
         if torch._C._current_graph_task_id() != -1:
             phase = "backward"
             node = torch._C._current_autograd_node()
             known = self.forward.get(node._sequence_nr()) if node is not None else None
-            if known is not None:
-                here, module = known
+            here, module = known or (here, module)
         elif self.optimizing:
             phase = "optimizer"
-        elif torch.is_grad_enabled():
+        inside = self.part.has(module)
+        if inside and not here:
+            here = self.lines.here()
+        if phase == "forward" and torch.is_grad_enabled():
             self.forward.setdefault(torch._C._autograd._get_sequence_nr() - 1, (here, module))
-        line["l"], line["p"], line["m"] = here, phase, module
+        return {"l": here, "p": phase, "m": module} if inside else None
+
+    def _pass_by(self, operator: Operator, func: Any, args: Any, kwargs: Any) -> Any:
+        """Outside of the part: what is read there was handed to it, and what is written there is known no more."""
+        inputs: list[Any] = []
+        flatten((args, kwargs), inputs)
+        for state in map(self.storages.known, inputs):
+            if state is not None and state.last is not None:
+                self.handed.add(state.last)
+        result = func(*args, **kwargs)
+        if operator.takes_value:
+            self.elsewhere.append(repr(result))
+        if operator.blank and not operator.written:
+            self.storages.allocated(result)
+        elif operator.written:
+            for state in map(self.storages.known, operator.mutated(args, kwargs)):
+                if state is not None:
+                    state.written(None)
+        return result
 
     def _input(self, tensor: Any) -> list[Any]:
         if tensor.device.type != "cpu":
@@ -143,16 +169,19 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
     def _leave_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self.optimizing -= 1
+        self.part.step += not self.optimizing
 
     def close(self) -> dict[str, Any]:
-        """What is told of the whole: `alive`, the outputs that the script still held when it ended."""
+        """What is told of the whole: `alive`, the outputs that the script still held when it ended, or that operators
+        outside of the part read; `elsewhere`, the numbers that left PyTorch outside of it."""
         for hook in self.hooks:
             hook.remove()
         self.modules.close()
         self.file.close()
         self.sketches.close()
-        alive = [(op, slot) for state, op, slot in self.alive if state.last == (op, slot) and not state.alive.expired()]
-        return {"alive": alive, "notes": sorted(self.notes)}
+        held = {(op, slot) for state, op, slot in self.alive if state.last == (op, slot) and not state.alive.expired()}
+        told = {"alive": sorted(held | self.handed), "elsewhere": self.elsewhere, "notes": sorted(self.notes)}
+        return told if self.count or self.part.is_all else {**told, "unsupported": self.part.missed()}
 
 
 def _put(stored: Any, tensor: Any) -> bool:

@@ -30,7 +30,7 @@ def run_script(request: dict[str, Any]) -> int:
     notes: list[str] = []
     _watch(notes, request["eager"])
     recorder = Recorder(request) if request["record"] else None
-    end: dict[str, Any] = {"torch": torch.__version__, "exception": "", "unsupported": "", "code": 0}
+    end: dict[str, Any] = {"torch": torch.__version__, "exception": "", "unsupported": "", "code": 0, "elsewhere": []}
     started = time.perf_counter()
     try:
         held = _run(request, recorder)
