@@ -28,7 +28,8 @@ def add_options(parser: Parser) -> None:
     steps = "record steps A to B - 1 alone; a step ends with a call of optimizer.step, and the first is 0"
     parser.add_argument("--steps", type=span, metavar="A:B", help=steps)
     parser.add_argument("--eager", action="store_true", help="leave torch.compile out")
-    parser.add_argument("--extract", action="store_true", help="also a script that shows the difference alone")
+    alone = "also a script that shows the difference alone, and problem files of it with a matrix.yaml"
+    parser.add_argument("--extract", action="store_true", help=alone)
     parser.add_argument("--keep", action="store_true", help="keep the recorded runs and stored tensors")
     limit = "limit of one run, in seconds; default: 3600"
     parser.add_argument("--timeout", type=at_least(1), default=3600, metavar="S", help=limit)
@@ -64,17 +65,17 @@ def run(options: argparse.Namespace) -> int:
 
     try:
         found = trace(good, bad, words, notes, say)
+        extracted = extract(found, good, bad, matrix, out) if options.extract else []
     finally:
         good.close()
         bad.close()
     o.save(found, out)
-    extracted = extract(found, good, bad, out) if options.extract else None
     if not options.keep:
         for folder in [*out.glob("run-*"), *out.glob("store-*")]:
             shutil.rmtree(folder)
     render(out)
     print(terminal(o.load(out)))
-    if extracted is not None:
-        print(f"alone: {extracted}")
+    for line in extracted:
+        print(line)
     print(f"page: {out / 'index.html'}")
     return UNDECIDED if found.verdict in (o.DOES_NOT_REPEAT, o.NOT_EXPLAINED, o.NOT_PROVEN) else DONE

@@ -90,6 +90,7 @@ class Side:
     script: Script
     out: Path
     threads: int
+    pins: Path = Path()
     count: int = 0
     tracer: subprocess.Popen[str] | None = None
 
@@ -117,6 +118,10 @@ class Side:
         """Run stored programs again; the folder with `result.json`, by their files' stems, and the values."""
         request = {"task": "replay", "programs": {path.stem: str(path) for path in programs}}
         return self._start(request, "result.json")
+
+    def problems(self, regions: Sequence[Mapping[str, str]]) -> Path:
+        """Write stored regions as problem files; the folder with them and `result.json`, by their names."""
+        return self._start({"task": "problems", "regions": regions}, "result.json")
 
     def _run(self, more: Mapping[str, Any]) -> Path:
         script = self.script
@@ -263,6 +268,7 @@ def prepare(
         if script.package == "pytest" and "pytest" not in record.pins:
             remedy = "--requirements FILE, with a line such as pytest==8.3.4"
             raise InputError("pytest: not in the environments", remedy)
+        python = executor.folder(record) / "venv" / "bin" / "python"
         label = version if version not in [side.version for side in sides] else f"{version}-again"
-        sides.append(Side(label, executor.folder(record) / "venv" / "bin" / "python", script, out, threads))
+        sides.append(Side(label, python, script, out, threads, pins))
     return sides, notes

@@ -24,6 +24,7 @@ class Programs:
         self.out, self.wanted = out, wanted
         self.calls: dict[str, list[Any]] = {program["name"]: [] for program in wanted}
         self.outputs: dict[str, dict[Any, Any]] = {program["name"]: {} for program in wanted}
+        self.generator: Any = None  # of the operator that runs now
         self.of: dict[int, list[dict[str, Any]]] = {}
         for program in wanted:
             for index in program["operators"]:
@@ -42,7 +43,8 @@ class Programs:
                     return type(value)(map(put, value))
                 return None if isinstance(value, torch.Generator) else value
 
-            state = generator_of(args, kwargs).get_state() if operator.random else None
+            self.generator = generator_of(args, kwargs) if operator.random else None
+            state = self.generator.get_state() if self.generator is not None else None
             call: dict[str, Any] = {"index": index, "name": operator.name, "args": list(map(put, args)), "state": state}
             call["kwargs"] = {name: put(value) for name, value in kwargs.items()}
             call["written"] = operator.written
@@ -50,7 +52,9 @@ class Programs:
 
     def after(self, index: int, slots: list[Any]) -> None:
         for program in self.of.get(index, ()):
-            outputs = self.outputs[program["name"]]
+            call, outputs = self.calls[program["name"]][-1], self.outputs[program["name"]]
+            if call["state"] is not None and torch.equal(call["state"], self.generator.get_state()):
+                call["state"] = None  # it could have drawn, and did not
             outputs.update({(op, slot): slots[slot].detach().clone() for op, slot in program["keep"] if op == index})
             if index == program["operators"][-1]:
                 made = {"calls": self.calls[program["name"]], "outputs": outputs}
