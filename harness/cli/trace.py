@@ -28,6 +28,8 @@ def add_options(parser: Parser) -> None:
     steps = "record steps A to B - 1 alone; a step ends with a call of optimizer.step, and the first is 0"
     parser.add_argument("--steps", type=span, metavar="A:B", help=steps)
     parser.add_argument("--eager", action="store_true", help="leave torch.compile out")
+    times = "also compare times and memory, and name the operators that a difference comes from"
+    parser.add_argument("--time", action="store_true", help=times)
     alone = "also a script that shows the difference alone, and problem files of it with a matrix.yaml"
     parser.add_argument("--extract", action="store_true", help=alone)
     parser.add_argument("--keep", action="store_true", help="keep the recorded runs and stored tensors")
@@ -64,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
         print(f"run: {text}", flush=True)
 
     try:
-        found = trace(good, bad, words, notes, say)
+        found = trace(good, bad, words, notes, say, options.time)
         extracted = extract(found, good, bad, matrix, out) if options.extract else []
     finally:
         good.close()

@@ -8,26 +8,13 @@ from harness.trace import outcome as o
 from harness.trace.judge import WITHIN
 from harness.trace.localise import ARGUMENTS, DRAWS, LAYOUT
 from harness.trace.outcome import Cause, Outcome
-
-Said = list[tuple[str, str]]  # label and sentence
+from harness.trace.time_answer import of_times
+from harness.trace.wording import Said, named
 
 
 def place(cause: Cause) -> str:
     where = f"{cause.line}" + (f" ({cause.module})" if cause.module else "")
     return f"the backward of {where}" if cause.phase == "backward" else where
-
-
-def named(cause: Cause) -> str:
-    """An operator, or what was replaced by what."""
-    before, arrow, after = cause.kind.partition(" -> ")
-    if not arrow:
-        return before
-    if before == after:
-        return f"{before}, called in another order or with other shapes"
-    if "nothing" in (before, after):
-        return f"{after}, which only the bad version calls" if before == "nothing" else (
-            f"{before}, which only the good version calls")  # fmt: skip
-    return f"{after} in place of {before}"
 
 
 def amount(value: float | None) -> str:
@@ -43,7 +30,7 @@ def write(found: Outcome) -> None:
         o.NOT_EXPLAINED: _unexplained, o.PROVEN: _caused, o.NOT_PROVEN: _caused,
     }[found.verdict](found)  # fmt: skip
     lines = dict.fromkeys(f"{cause.line}: {cause.source}" for cause in found.causes if cause.needed and cause.source)
-    every = [*(("Line", line) for line in lines), *said, *_of_part(found), ("Do", do)]
+    every = [*(("Line", line) for line in lines), *said, *_of_part(found), *of_times(found), ("Do", do)]
     found.rest = [[label, text] for label, text in every if text]
 
 
@@ -104,8 +91,8 @@ def _harmless(found: Outcome) -> tuple[str, Said, str]:
     first = found.causes[0]
     return (
         f"The {_end(found)} is the same bit for bit",
-        [("Also", f"{named(first)} gives other bits for equal inputs at {place(first)}; nothing of it is left at the "
-                  "end.")],
+        [("Also", f"{named(first.kind)} gives other bits for equal inputs at {place(first)}; nothing of it is left at "
+                  "the end.")],
         "Nothing, while the result stays the same.",
     )  # fmt: skip
 
@@ -141,17 +128,17 @@ def _caused(found: Outcome) -> tuple[str, Said, str]:
     needed = [cause for cause in found.causes if cause.needed]
     earliest = min(needed or [first], key=lambda cause: cause.bad_index or 0)
     if earliest is first:
-        headline, also = f"The versions part at {place(first)}: {named(first)}", ""
+        headline, also = f"The versions part at {place(first)}: {named(first.kind)}", ""
     else:
-        headline = f"Most of the difference comes in at {place(first)}: {named(first)}"
-        also = f"The versions part before it, at {place(earliest)}: {named(earliest)}."
+        headline = f"Most of the difference comes in at {place(first)}: {named(first.kind)}"
+        also = f"The versions part before it, at {place(earliest)}: {named(earliest.kind)}."
     said = [("Also", also), ("Right", first.judged.text)]
     said += [("Result", _capital(f"{_effect(found)}.")), ("Proof", _proof(found, needed))]
     return headline, said, _do(found, first)
 
 
 def _proof(found: Outcome, needed: list[Cause]) -> str:
-    several = f"outputs of {len(needed)} kinds of operators ({', '.join(named(each) for each in needed)})"
+    several = f"outputs of {len(needed)} kinds of operators ({', '.join(named(each.kind) for each in needed)})"
     what = several if len(needed) > 1 else "its outputs"
     if found.verdict == o.PROVEN:
         back = f"With {what} of {found.good} put into {found.bad}, the {_end(found)} is {found.good}'s bit for bit"

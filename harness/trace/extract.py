@@ -13,9 +13,10 @@ from pathlib import Path
 
 from harness.config.matrix import Matrix, matrix_text
 from harness.config.operators import Operator
-from harness.trace.answer import named, place
-from harness.trace.outcome import Cause, Outcome
+from harness.trace.answer import place
+from harness.trace.outcome import Outcome
 from harness.trace.runs import Side, stored_programs
+from harness.trace.wording import named
 from harness.worker import protocol
 
 TEMPLATE = Path(__file__).parent / "alone.py.txt"
@@ -38,24 +39,25 @@ def extract(found: Outcome, good: Side, bad: Side, matrix: Matrix, out: Path) ->
         cause.kind: (cause, stored_programs(good, bad, cause.program))
         for cause in found.causes if cause.program is not None
     }  # fmt: skip
-    every = [(cause, programs) for cause, programs in stored.values() if programs]
-    if not every:
-        return ["alone: nothing to extract: no origin was stored in both versions"]
-    folder = out / FOLDER
-    regions = [Region(cause.kind, _title(cause, good, bad), programs) for cause, programs in every]
-    script = _write_script(regions[0], good, bad, folder)
+    regions = [_region(cause.kind, "equal inputs, other outputs", place(cause), programs, good, bad)
+               for cause, programs in stored.values() if programs]  # fmt: skip
+    lines, folder = list[str](), out / FOLDER
+    if regions:
+        lines.append(f"alone: {_write_script(regions[0], good, bad, folder)}")
+    rows = (found.times or {}).get("rows", [])
+    for row in [row for row in rows if row["program"] and row["kind"] not in {region.kind for region in regions}]:
+        programs = {label: side.store / f"{row['program']}.pt" for label, side in (("good", good), ("bad", bad))}
+        regions.append(_region(row["kind"], "its time moved", row["line"], programs, good, bad))
+    if not regions:
+        return ["nothing to extract: no region was stored in both versions"]
     made, problems = write_matrix(regions, good, bad, matrix, folder)
     command = f"kernel-matrix matrix --matrix {shlex.quote(str(made))} --quick --device cpu"
-    return [f"alone: {script}", *([f"as problem files: {command}"] if made else []), *problems]
+    return [*lines, *([f"as problem files: {command}"] if made else []), *problems]
 
 
-def _title(cause: Cause, good: Side, bad: Side) -> str:
-    title = f"{named(cause)}: equal inputs, other outputs, in PyTorch {good.version} and {bad.version}.\n\n"
-    return _quoted(f"{title}Seen at {place(cause)}.")
-
-
-def _quoted(text: str) -> str:
-    return text.replace("\\", "/").replace('"""', "'''")
+def _region(kind: str, what: str, where: str, programs: Mapping[str, Path], good: Side, bad: Side) -> Region:
+    title = f"{named(kind)}: {what}, in PyTorch {good.version} and {bad.version}.\n\nSeen at {where}."
+    return Region(kind, title.replace("\\", "/").replace('"""', "'''"), programs)
 
 
 def _write_script(region: Region, good: Side, bad: Side, folder: Path) -> Path:

@@ -60,6 +60,8 @@ class End:
     exception: str = ""
     unsupported: str = ""
     duration_s: float = 0.0
+    start_bytes: int = 0  # resident before the script began: PyTorch itself
+    peak_bytes: int = 0  # resident at most
     elsewhere: tuple[str, ...] = ()  # numbers that left PyTorch outside of the part that is recorded
     printed: str = ""
     notes: tuple[str, ...] = ()
@@ -99,7 +101,7 @@ def parse_operator(line: str) -> Operator:
 
 def load_end(folder: Path) -> End:
     found = protocol.read_json(str(folder / "end.json"))
-    names = ("torch", "code", "exception", "unsupported", "duration_s")
+    names = ("torch", "code", "exception", "unsupported", "duration_s", "start_bytes", "peak_bytes")
     printed = (folder / "stdout.txt").read_text(encoding="utf-8", errors="replace")
     values = {**{name: found[name] for name in names}, **{name: tuple(found[name]) for name in ("elsewhere", "notes")}}
     return End(**values, printed=printed)

@@ -49,6 +49,7 @@ class Outcome:
     good: str
     bad: str
     command: list[str]
+    options: list[str] = field(default_factory=list)  # of the trace, that decide what is recorded and measured
     part: str = ""  # of the script, that was recorded; empty: all
     verdict: str = NOTHING_MOVED
     grade: str = ""
@@ -73,6 +74,7 @@ class Outcome:
     counts: dict[str, int] = field(default_factory=dict)
     cost: dict[str, dict[str, float]] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    times: dict[str, Any] | None = None  # as `timing.measure` has it
     notes: list[str] = field(default_factory=list)
     runs: int = 0
 

@@ -60,6 +60,14 @@ class Script:
         return " in ".join(filter(None, [self.only, steps]))
 
     @property
+    def options(self) -> list[str]:
+        """As they were typed."""
+        first, stop = self.steps or (0, None)
+        span = f"--steps={first}:{'' if stop is None else stop}"
+        chosen = ((self.eager, "--eager"), (self.only, f"--only={self.only}"), (self.steps, span))
+        return [word for is_given, word in chosen if is_given]
+
+    @property
     def package(self) -> str:
         return self.target.partition(".")[0] if self.kind == "module" else ""
 
@@ -100,11 +108,11 @@ class Side:
 
     def plain(self) -> End:
         """Run it without the recorder."""
-        return load_end(self._run({"record": False}))
+        return load_end(self._run({"with": "nothing"}))
 
     def record(self, **request: Any) -> Trace:
         """Run it with the recorder. InputError where the script does what the recorder cannot see."""
-        folder = self._run({"record": True, **request})
+        folder = self._run({"with": "record", **request})
         trace = load_trace(folder)
         if trace.end.unsupported:
             raise InputError(trace.end.unsupported, "see docs/trace.md, what cannot be traced")
@@ -118,6 +126,19 @@ class Side:
         """Run stored programs again; the folder with `result.json`, by their files' stems, and the values."""
         request = {"task": "replay", "programs": {path.stem: str(path) for path in programs}}
         return self._start(request, "result.json")
+
+    def timed(self) -> tuple[End, list[str], list[int]]:
+        """Run it under the timer: how it ended, and names and nanoseconds of its operators, in their order."""
+        folder = self._run({"with": "time"})
+        found = protocol.read_json(str(folder / "times.json"))
+        names = [name.removeprefix("aten::") for name in found["names"]]
+        return load_end(folder), names, found["spent_ns"]
+
+    def time_programs(self, programs: Sequence[Path]) -> dict[str, dict[str, Any]]:
+        """By stem: `median_s` of a call, and `error`."""
+        request = {"task": "time", "programs": {path.stem: str(path) for path in programs}}
+        found: dict[str, dict[str, Any]] = protocol.read_json(str(self._start(request, "result.json") / "result.json"))
+        return found
 
     def problems(self, regions: Sequence[Mapping[str, str]]) -> Path:
         """Write stored regions as problem files; the folder with them and `result.json`, by their names."""

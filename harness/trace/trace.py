@@ -35,14 +35,18 @@ from harness.trace.prove import (
     unstable_operators,
 )
 from harness.trace.runs import Side
+from harness.trace.timing import measure
 
 SHOWN = 60  # rows of a table
 POINTS = 400  # of the picture
 
 
-def trace(good: Side, bad: Side, command: Sequence[str], notes: Sequence[str], say: Say) -> Outcome:
+def trace(
+    good: Side, bad: Side, command: Sequence[str], notes: Sequence[str], say: Say, with_times: bool = False
+) -> Outcome:
     """Everything that was found. InputError where the script cannot be traced."""
     found = Outcome(good=good.version, bad=bad.version, command=list(command), notes=list(notes), part=good.script.part)
+    found.options = [*good.script.options, *(["--time"] if with_times else [])]
     recorded = {}
     for side in (good, bad):
         say(f"{side.version}, without the recorder")
@@ -71,6 +75,8 @@ def trace(good: Side, bad: Side, command: Sequence[str], notes: Sequence[str], s
         found.causes = [_cause(kind, site, g, b, Proof()) for kind, site in reversed(kinds.items())]
     else:
         _prove(found, experiment, unstable)
+    if with_times and ends[0].ended == ends[1].ended:
+        found.times = measure(good, bad, g, b, experiment.alignment, say)
     found.runs = good.count + bad.count
     answer.write(found)
     return found

@@ -13,13 +13,11 @@ import os
 from typing import Any
 
 import torch
-from torch.optim import optimizer as optimizers
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .digest import digest, sketch
 from .operators import Operator, flatten, generator_of
-from .part import Part
-from .places import Lines, Modules
+from .places import Places
 from .programs import Programs
 from .storages import State, Storages, geometry
 
@@ -33,18 +31,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.count = self.rows = 0
         self.operators: dict[Any, Operator] = {}
         self.storages = Storages()
-        self.lines, self.modules = Lines(), Modules()
-        self.forward: dict[int, tuple[str, str]] = {}  # autograd's sequence number to (line, module)
-        self.optimizing = 0
-        self.part = Part(request)
+        self.places = Places(request)
         self.handed: set[tuple[int, int]] = set()  # outputs that an operator outside of the part read
         self.elsewhere: list[str] = []  # numbers that left PyTorch there
         self.notes: set[str] = set()
         self.alive: list[tuple[State, int, int]] = []
-        self.hooks = [
-            optimizers.register_optimizer_step_pre_hook(self._enter_step),
-            optimizers.register_optimizer_step_post_hook(self._leave_step),
-        ]
         self.programs = Programs(request.get("programs", []), self.out)
         self.store = {int(op): slots for op, slots in request.get("store", {}).items()}
         self.guards = {int(op): guards for op, guards in request.get("guards", {}).items()}
@@ -58,7 +49,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         operator = self.operators.get(func)
         if operator is None:
             operator = self.operators[func] = Operator(func)
-        place = self._place()
+        place = self.places.here()
         if place is None:
             return self._pass_by(operator, func, args, kwargs)
         index, self.count = self.count, self.count + 1
@@ -83,23 +74,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             line["v"] = repr(result)
         self.file.write(json.dumps(line, separators=(",", ":")) + "\n")
         return result
-
-    def _place(self) -> dict[str, str] | None:
-        """Line, phase and module path of what is called; None outside of the part that is recorded."""
-        here, module, phase = "", self.modules.path, "forward"
-        if torch._C._current_graph_task_id() != -1:
-            phase = "backward"
-            node = torch._C._current_autograd_node()
-            known = self.forward.get(node._sequence_nr()) if node is not None else None
-            here, module = known or (here, module)
-        elif self.optimizing:
-            phase = "optimizer"
-        inside = self.part.has(module)
-        if inside and not here:
-            here = self.lines.here()
-        if phase == "forward" and torch.is_grad_enabled():
-            self.forward.setdefault(torch._C._autograd._get_sequence_nr() - 1, (here, module))
-        return {"l": here, "p": phase, "m": module} if inside else None
 
     def _pass_by(self, operator: Operator, func: Any, args: Any, kwargs: Any) -> Any:
         """Outside of the part: what is read there was handed to it, and what is written there is known no more."""
@@ -164,24 +138,16 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             row, self.rows = self.rows, self.rows + 1
         return [made, _type(tensor), list(_stride(tensor)), row]
 
-    def _enter_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        self.optimizing += 1
-
-    def _leave_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        self.optimizing -= 1
-        self.part.step += not self.optimizing
-
     def close(self) -> dict[str, Any]:
         """What is told of the whole: `alive`, the outputs that the script still held when it ended, or that operators
         outside of the part read; `elsewhere`, the numbers that left PyTorch outside of it."""
-        for hook in self.hooks:
-            hook.remove()
-        self.modules.close()
+        self.places.close()
         self.file.close()
         self.sketches.close()
         held = {(op, slot) for state, op, slot in self.alive if state.last == (op, slot) and not state.alive.expired()}
         told = {"alive": sorted(held | self.handed), "elsewhere": self.elsewhere, "notes": sorted(self.notes)}
-        return told if self.count or self.part.is_all else {**told, "unsupported": self.part.missed()}
+        part = self.places.part
+        return told if self.count or part.is_all else {**told, "unsupported": part.missed()}
 
 
 def _put(stored: Any, tensor: Any) -> bool:

@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from harness.progress import printable
 from harness.trace.outcome import load
+from harness.trace.time_answer import grade, ratio_text
 from reports.render.pictures import ABOUT, CHECK, CROSS, badge
 from reports.render.templating import render_html
 from reports.text import words
@@ -102,7 +103,10 @@ def render(folder: Path) -> Path:
             value=value_text,
             cost=cost_text(found),
             command=shlex.join(found["command"]),
+            options="".join(f" {shlex.quote(word)}" for word in found["options"]),
             colour=colour,
+            grade=grade,
+            ratio=ratio_text,
         ),
         encoding="utf-8",
     )

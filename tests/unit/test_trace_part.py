@@ -61,7 +61,8 @@ def test_a_part_is_named_in_words() -> None:
     assert parse_script(words).part == ""
     assert parse_script(words, only="head", steps=(2, 3)).part == "head in step 2"
     assert parse_script(words, steps=(2, 5)).part == "steps 2 to 4"
-    assert parse_script(words, steps=(2, None)).part == "steps 2 to the last"
+    last = parse_script(words, steps=(2, None))
+    assert last.part == "steps 2 to the last" and last.options == ["--steps=2:"]
 
 
 def test_an_answer_about_a_part_says_so() -> None:
