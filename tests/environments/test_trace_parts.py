@@ -95,7 +95,7 @@ def test_a_region_is_timed_and_is_a_problem_file(
     assert found["times"]["memory"]["good"] > found["times"]["start_bytes"][0] > 0
     alone = tmp_path / "out" / "alone"
     matrix, _ = load_matrix(alone / "matrix.yaml")
-    assert [operator.problem for operator in matrix.operators] == ["mm.py"], "the origin, which is also what takes longer"
+    assert [operator.problem for operator in matrix.operators] == ["mm.py"], "origin and slower at once"
     assert [spec.torch for spec in matrix.environments] == ["2.1.0", "2.5.0"]
     calls = [[str(python), "-c", CALL, str(alone)] for python in pinned_pythons]
     digests = [subprocess.run(call, capture_output=True, text=True, check=True).stdout for call in calls]
