@@ -80,6 +80,13 @@ def fault_cases(session: nox.Session) -> None:
     session.run("python", "-m", "tests.fault_cases", *session.posargs)
 
 
+@nox.session
+def traces(session: nox.Session) -> None:
+    """Trace small programs whose true cause is known: how often is the right operator and line named?"""
+    install(session)
+    session.run("python", "-m", "tests.programs", *session.posargs)
+
+
 def run_tests(session: nox.Session, chosen: str) -> None:
     """The tests that a marker expression chooses: two files at a time, then those that run alone."""
     install(session, "tests")

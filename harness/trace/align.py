@@ -37,9 +37,11 @@ def strict_key(operator: Operator) -> Hashable:
 
 
 def loose_key(operator: Operator) -> tuple[Hashable, ...]:
-    """Without the line: where a script has one branch for each version, they have other lines."""
-    types = tuple(value.type for value in operator.inputs)
-    return operator.name, operator.phase, operator.module, types
+    """Without the line: where a script has one branch for each version, they have other lines. What reads nothing is
+    known by what it makes, and a view by its other arguments, which say what it shows."""
+    types = tuple(value.type for value in operator.inputs or operator.outputs)
+    shows = operator.scalars if operator.inputs and operator.is_view else ()
+    return operator.name, operator.phase, operator.module, types, shows
 
 
 def align(good: Trace, bad: Trace) -> Alignment:
@@ -47,8 +49,23 @@ def align(good: Trace, bad: Trace) -> Alignment:
     more = list(pairs)
     for region in gaps(pairs, len(good.operators), len(bad.operators)):
         keys = [loose_key(good.operators[i]) for i in region.good], [loose_key(bad.operators[i]) for i in region.bad]
-        more += [(region.good[i], region.bad[j]) for i, j in match(*keys)]
+        more += _agreeing(good, bad, more, [(region.good[i], region.bad[j]) for i, j in match(*keys)])
     return _joined(sorted(more), len(good.operators), len(bad.operators))
+
+
+def _agreeing(good: Trace, bad: Trace, known: Iterable[Pair], pairs: Iterable[Pair]) -> list[Pair]:
+    """Of pairs on other lines, those whose inputs come from operators that are matched too, or that are not on both
+    sides: a cast before a cosine is not the cast behind it."""
+    to_bad = dict(known)
+    matched, found = set(to_bad.values()), list[Pair]()
+    for g, b in pairs:
+        inputs = zip(good.operators[g].inputs, bad.operators[b].inputs, strict=True)
+        sources = [(one.source[0], other.source[0]) for one, other in inputs if one.source and other.source]
+        if all(to_bad[i] == j if i in to_bad else j not in matched for i, j in sources):
+            found.append((g, b))
+            to_bad[g] = b
+            matched.add(b)
+    return found
 
 
 def _joined(pairs: Sequence[Pair], good: int, bad: int) -> Alignment:

@@ -11,6 +11,8 @@ from harness.trace.outcome import Cause, Outcome
 from harness.trace.time_answer import of_times
 from harness.trace.wording import Said, named
 
+MOST_LINES = 12
+
 
 def place(cause: Cause) -> str:
     where = f"{cause.line}" + (f" ({cause.module})" if cause.module else "")
@@ -29,9 +31,16 @@ def write(found: Outcome) -> None:
         o.NOTHING_MOVED: _nothing, o.DOES_NOT_REPEAT: _not_repeatable, o.NO_EFFECT: _harmless,
         o.NOT_EXPLAINED: _unexplained, o.PROVEN: _caused, o.NOT_PROVEN: _caused,
     }[found.verdict](found)  # fmt: skip
-    lines = dict.fromkeys(f"{cause.line}: {cause.source}" for cause in found.causes if cause.needed and cause.source)
-    every = [*(("Line", line) for line in lines), *said, *_of_part(found), *of_times(found), ("Do", do)]
+    every = [*(("Line", line) for line in _lines(found)), *said, *_of_part(found), *of_times(found), ("Do", do)]
     found.rest = [[label, text] for label, text in every if text]
+
+
+def _lines(found: Outcome) -> list[str]:
+    """Of what is needed: the first line of each, and then the others."""
+    needed = [cause for cause in found.causes if cause.needed]
+    pairs = [*((cause.line, cause.source) for cause in needed), *(pair for cause in needed for pair in cause.others)]
+    lines = list(dict.fromkeys(f"{line}: {source}" for line, source in pairs if source))
+    return lines if len(lines) <= MOST_LINES else [*lines[:MOST_LINES], f"and {len(lines) - MOST_LINES} more"]
 
 
 def _of_part(found: Outcome) -> Said:
@@ -39,8 +48,8 @@ def _of_part(found: Outcome) -> Said:
     if not found.part:
         return []
     told = [f"Only {found.part} was recorded: what goes in there counts as given, and of the rest nothing is said."]
-    if found.given and found.verdict != o.NOT_EXPLAINED:
-        told.append(f"Some of what goes in differs already, first at {found.given}.")
+    if found.entry[1] and found.verdict != o.NOT_EXPLAINED:
+        told.append(f"Some of what goes in differs already, first at {found.entry[1]}.")
     if found.elsewhere:
         back = "" if found.elsewhere_left is None else (
             f"; with the outputs put back, by {amount(found.elsewhere_left)}" if found.elsewhere_left else
@@ -104,9 +113,10 @@ def _unexplained(found: Outcome) -> tuple[str, Said, str]:
             [("Why", "Up to there no operator has other outputs for equal inputs.")],
             "Read the exception: what the script calls has changed, not what an operator computes.",
         )
-    if found.given:
+    what, line = found.entry
+    if found.part and line:
         return (
-            f"What goes into {found.part} differs already, first at {found.given}",
+            f"What goes into {found.part} differs already, first at {line}",
             [("Result", _capital(f"{_effect(found)}.")),
              ("Why", "No operator there has other outputs for equal inputs: the difference comes from before it.")],
             "Trace what comes before it: the whole script, an earlier step or another module.",
@@ -115,7 +125,8 @@ def _unexplained(found: Outcome) -> tuple[str, Said, str]:
         "No operator was seen with equal inputs and other outputs",
         [
             ("Result", _capital(f"{_effect(found)}.")),
-            ("Why", "The difference came in outside of PyTorch's operators, or through what could not be matched (see "
+            ("Why", f"{_capital(what)} differs, and comes in first at {line}." if what else
+                    "The difference came in outside of PyTorch's operators, or through what could not be matched (see "
                     "the table)."),
         ],
         "Look at what the script does between operators: numpy, files, environment variables, Python's own random "

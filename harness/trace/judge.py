@@ -2,7 +2,8 @@
 three times each and once in float64.
 
 Errors are in rounding units: the larger of two norms of `harness.worker.rounding` (a row's largest error, its l2 norm),
-in units of what correct rounding of the exact result to the output's dtype costs. The house's own unit, which holds
+in units of what correct rounding of the exact result to the output's dtype costs, or to a coarser dtype that a version
+computes it in: who casts to bfloat16 on the way means to. The house's own unit, which holds
 faultless arithmetic inside of the operator too, exists for attention and problem files alone.
 """
 
@@ -16,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from harness.trace.localise import Site
+from harness.trace.model import Trace
 from harness.trace.outcome import Judged
 from harness.trace.prove import Proof
 from harness.trace.runs import Side, stored_programs
@@ -46,8 +49,8 @@ class Replayed:
         ]
 
 
-def judge_all(good: Side, bad: Side, proof: Proof) -> dict[str, Judged]:
-    """By kind, of those whose programs were stored on both sides."""
+def judge_all(good: Side, bad: Side, given: Trace, proof: Proof) -> dict[str, Judged]:
+    """By kind, of those whose programs were stored on both sides. `given`: the good version's trace."""
     every = {kind: stored_programs(good, bad, place) for place, kind in enumerate(proof.sites)}
     programs = {kind: stored for kind, stored in every.items() if stored}
     if not programs:
@@ -55,7 +58,21 @@ def judge_all(good: Side, bad: Side, proof: Proof) -> dict[str, Judged]:
     one, other = (
         _replay(side, [stored[label] for stored in programs.values()]) for label, side in (("good", good), ("bad", bad))
     )
-    return {kind: _judge(a, b, good.version, bad.version) for kind, a, b in zip(programs, one, other, strict=True)}
+    return {
+        kind: _judge(a, b, good.version, bad.version, coarsest(proof.sites[kind], given, proof.seen_in[kind]))
+        for kind, a, b in zip(programs, one, other, strict=True)
+    }
+
+
+def coarsest(site: Site, good: Trace, bad: Trace) -> str:
+    """The floating dtype with the largest rounding unit in which either version makes something there."""
+    operators = [*(good.operators[index] for index in site.good), *(bad.operators[index] for index in site.bad)]
+    kinds = (value.type.partition("[")[0] for each in operators for value in each.outputs)
+    return max(kinds, key=_roundoff, default="")
+
+
+def _roundoff(dtype: str) -> float:
+    return dtypes.UNIT_ROUNDOFF.get(dtype, 0.0)
 
 
 def _replay(side: Side, programs: list[Path]) -> list[Replayed]:
@@ -64,7 +81,7 @@ def _replay(side: Side, programs: list[Path]) -> list[Replayed]:
     return [Replayed(results[path.stem], folder, path.stem) for path in programs]
 
 
-def _judge(good: Replayed, bad: Replayed, one: str, other: str) -> Judged:
+def _judge(good: Replayed, bad: Replayed, one: str, other: str, computed_in: str) -> Judged:
     for side, version in ((good, one), (bad, other)):
         if side.result["error"]:
             return Judged(f"In {version} it cannot run alone: {side.result['error']}")
@@ -76,7 +93,7 @@ def _judge(good: Replayed, bad: Replayed, one: str, other: str) -> Judged:
         why = good.result["exact_error"] or bad.result["exact_error"] or "its outputs are not floating"
         return Judged(f"There is no float64 form to judge by: {why}.")
     apart = _relative(exact[0], exact[1])
-    if SAME_EXACT < apart <= WITHIN * max(dtypes.UNIT_ROUNDOFF.get(dtype, 0.0) for dtype in floating):
+    if SAME_EXACT < apart <= WITHIN * max(map(_roundoff, floating)):
         text = f"There is no one float64 truth: in each version it takes in other roundings ({apart:.2g} apart)."
         return Judged(text)
     if apart > SAME_EXACT:
@@ -86,7 +103,7 @@ def _judge(good: Replayed, bad: Replayed, one: str, other: str) -> Judged:
         )
         return Judged(text, apart)
     units = [
-        max(_units(got, truth, dtype) for got, truth, (dtype, _) in
+        max(_units(got, truth, max(dtype, computed_in, key=_roundoff)) for got, truth, (dtype, _) in
             zip(side.values(), exact[0], side.result["outputs"], strict=True) if "float" in dtype)
         for side in (good, bad)
     ]  # fmt: skip

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from harness.trace.align import Alignment, Region, names_of
 from harness.trace.model import Operator, Place, Trace, Value
@@ -24,6 +24,13 @@ class Guard(NamedTuple):
     digest: str
 
 
+class Feed(NamedTuple):
+    """An input that is replaced by an output of the other trace: of a region that has nothing to be overwritten."""
+
+    guard: Guard
+    good: Place
+
+
 @dataclass(frozen=True)
 class Site:
     """A matched operator, or a region: the unit that is found, stored and put back."""
@@ -33,6 +40,7 @@ class Site:
     kind: str  # names of operators; what has the same is put back together
     is_region: bool = False
     outputs: tuple[tuple[Place, Place], ...] = ()  # of the good trace, and what corresponds to it in the bad one
+    feeds: tuple[Feed, ...] = ()
     guards: tuple[Guard, ...] = ()
     inputs_equal: bool = True
     differs: bool = False
@@ -42,6 +50,11 @@ class Site:
     def is_origin(self) -> bool:
         return self.differs and self.inputs_equal
 
+    @property
+    def stored(self) -> list[Place]:
+        """Outputs of the good trace that putting it back needs."""
+        return [*(one for one, other in self.outputs if other[0] in self.bad), *(feed.good for feed in self.feeds)]
+
 
 @dataclass
 class _Open:
@@ -49,6 +62,7 @@ class _Open:
 
     region: Region
     outputs: dict[tuple[Place | None, Place | None], bool] = field(default_factory=dict)  # whether they differ
+    readers: list[tuple[Place, Place | None, Guard]] = field(default_factory=list)  # what reads which of them
 
 
 def short(names: Iterable[str]) -> str:
@@ -107,6 +121,8 @@ class _Examination:
 
     def _compare_inputs(self, one: Operator, other: Operator) -> tuple[bool, str]:
         """Whether all that goes in is equal; and what is not, where it may be the origin by itself."""
+        if one.is_given_unknown or other.is_given_unknown:
+            return False, VALUES
         if any(a.differs(b) for a, b in zip(one.inputs, other.inputs, strict=True)):
             return False, VALUES
         if one.generator != other.generator:
@@ -128,8 +144,9 @@ class _Examination:
     def _gather(self) -> None:
         """What leaves a region: to matched operators, or to the script's end."""
         for g, b in self.alignment.pairs:
-            for one, other in zip(self.good.operators[g].inputs, self.bad.operators[b].inputs, strict=True):
-                self._leaves(one.source, other.source, one.differs(other))
+            inputs = zip(self.good.operators[g].inputs, self.bad.operators[b].inputs, strict=True)
+            for position, (one, other) in enumerate(inputs):
+                self._leaves(one.source, other.source, one.differs(other), Guard(b, position, other.digest))
         for each in self.regions:
             ends = [_ends(trace, indices) for trace, indices in
                     ((self.good, each.region.good), (self.bad, each.region.bad))]  # fmt: skip
@@ -138,10 +155,12 @@ class _Examination:
                 if one.type == other.type:
                     self._leaves(one_place, other_place, one.differs(other))
 
-    def _leaves(self, one: Place | None, other: Place | None, differs: bool) -> None:
+    def _leaves(self, one: Place | None, other: Place | None, differs: bool, reader: Guard | None = None) -> None:
         region = (self.of_bad.get(other[0]) if other else None) or (self.of_good.get(one[0]) if one else None)
         if region is not None:
             region.outputs[one, other] = region.outputs.get((one, other), False) or differs
+            if one is not None and reader is not None:
+                region.readers.append((one, other, reader))
 
     def _region(self, each: _Open, unclean: set[int]) -> Site | None:
         if not each.outputs:
@@ -159,18 +178,52 @@ class _Examination:
                  ((self.good, region.good), (self.bad, region.bad))]  # fmt: skip
         if draws[0] != draws[1] and all(draws):
             equal = False
-        before, after = names_of(self.good, region.good), names_of(self.bad, region.bad)
-        outputs = tuple((one, other) for one, other in each.outputs if one is not None and other is not None)
+        unknown = [trace.operators[i].is_given_unknown for trace, r in
+                   ((self.good, region.good), (self.bad, region.bad)) for i in r]  # fmt: skip
+        equal = equal and not any(unknown)
+        outputs = tuple((one, other) for one, other in each.outputs if one and self._computed(other, region))
         return Site(
             good=tuple(region.good),
             bad=tuple(region.bad),
-            kind=f"{short(before)} -> {short(after)}",
+            kind=self._kind(region),
             is_region=True,
             outputs=outputs,
+            feeds=tuple(self._feeds(each)),
             guards=tuple(guards),
             inputs_equal=equal,
             differs=any(each.outputs.values()),
         )
+
+    def _kind(self, region: Region) -> str:
+        sides = (self.good, region.good), (self.bad, region.bad)
+        names = [names_of(*side) for side in sides]
+        if not any(names):
+            names = [list(dict.fromkeys(trace.operators[index].name for index in indices)) for trace, indices in sides]
+        return " -> ".join(map(short, names))
+
+    def _computed(self, place: Place | None, region: Region) -> TypeGuard[Place]:
+        """Whether the region computes it in the bad trace. Views are not overwritten: what they show would be, too."""
+        return place is not None and place[0] in region.bad and bool(self.bad.output(place).digest)
+
+    def _feeds(self, each: _Open) -> Iterable[Feed]:
+        """Inputs of matched operators that are an output of the region in the good trace, and in the bad one a view, or
+        no output of it. The guard is what they are in a bad version that nothing else has changed; of the region's own
+        views, its guards say it."""
+        for one, other, reader in each.readers:
+            if other is not None and other[0] in each.region.bad:
+                if not self._computed(other, each.region):
+                    yield Feed(reader._replace(digest=""), one)
+                continue
+            made = self._counterpart(other) or reader.digest
+            if made and (made in self.digests[id(self.good)] or other is None):
+                yield Feed(reader._replace(digest=made), one)
+
+    def _counterpart(self, place: Place | None) -> str:
+        """Digest, in the good trace, of what corresponds to an output of the bad one; empty where nothing does."""
+        if place is None or place[0] not in self.to_good:
+            return ""
+        outputs = self.good.operators[self.to_good[place[0]]].outputs
+        return outputs[place[1]].digest if place[1] < len(outputs) else ""
 
     def _is_there(
         self, to_other: Mapping[int, int], other: Trace, regions: Mapping[int, _Open], place: Place, value: Value,
@@ -191,10 +244,26 @@ class _Examination:
         return value.digest in self.digests[id(other)]
 
 
+def entry(good: Trace, bad: Trace, alignment: Alignment) -> tuple[str, str]:
+    """What differs without an operator that made it, and the first line that takes it; empty where there is none."""
+    for g, b in alignment.pairs:
+        one, other = good.operators[g], bad.operators[b]
+        inputs = zip(one.inputs, other.inputs, strict=True)
+        if any(x.source is None and y.source is None and x.differs(y) for x, y in inputs):
+            return "data that no operator made", other.line
+        if one.generator != other.generator:
+            return "the random generator's state", other.line
+    return "", ""
+
+
+def places_read(trace: Trace) -> set[Place]:
+    """Outputs that an operator reads."""
+    return {value.source for each in trace.operators for value in each.inputs if value.source is not None}
+
+
 def _read(trace: Trace) -> set[Place]:
     """Outputs that an operator reads, the script still holds, or that the last operator with a floating one made."""
-    read = {value.source for each in trace.operators for value in each.inputs if value.source is not None}
-    return read | set(trace.alive) | set(last_outputs(trace))
+    return places_read(trace) | set(trace.alive) | set(last_outputs(trace))
 
 
 def _digests(trace: Trace) -> set[str]:

@@ -14,12 +14,13 @@ from harness.worker import protocol
 
 Place = tuple[int, int]  # an operator's index, and which of its outputs
 BUCKETS = 64
+UNKNOWN = "?"  # in place of a digest, or of an argument: what an operator was given cannot be read
 
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor at an operator. `digest` is empty where nothing was computed: uninitialised memory, views, no dense
-    tensor. `source` is the output that it is, of an input; `row` that of the sketch, of a floating output."""
+    """A tensor at an operator. `digest` is empty where nothing was computed, as of uninitialised memory and views.
+    `source` is the output that it is, of an input; `row` that of the sketch, of a floating output."""
 
     digest: str
     type: str
@@ -43,7 +44,12 @@ class Operator:
     outputs: tuple[Value, ...] = ()
     generator: str = ""  # digest of the state that it drew from
     value: str = ""  # that left PyTorch
-    put: tuple[int, ...] = ()  # outputs that were replaced
+    put: tuple[int, ...] = ()  # outputs, or inputs, that were replaced
+
+    @property
+    def is_given_unknown(self) -> bool:
+        """Whether something that it was given cannot be read, and may differ."""
+        return UNKNOWN in self.scalars or any(value.digest == UNKNOWN for value in self.inputs)
 
     @property
     def is_view(self) -> bool:

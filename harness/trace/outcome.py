@@ -33,6 +33,7 @@ class Cause:
     kind: str
     line: str
     source: str  # the text of that line
+    others: list[list[str]] = field(default_factory=list, kw_only=True)  # further lines where it was put back, and text
     module: str
     phase: str
     why: str
@@ -59,7 +60,6 @@ class Outcome:
     tensors: float | None = None  # and of a tensor that was left
     elsewhere: float | None = None  # and of a number that left PyTorch outside of the part
     elsewhere_left: float | None = None  # that is left when outputs were put back
-    given: str = ""  # where what goes into the part first differs
     causes: list[Cause] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
     comes_back: bool | None = None
@@ -72,6 +72,7 @@ class Outcome:
     growth: list[list[float]] = field(default_factory=list)  # place in the bad trace, relative difference
     first: list[dict[str, Any]] = field(default_factory=list)  # what differs, in the program's order
     counts: dict[str, int] = field(default_factory=dict)
+    entry: list[str] = field(default_factory=lambda: ["", ""])  # what came in otherwise than by an operator, and where
     cost: dict[str, dict[str, float]] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     times: dict[str, Any] | None = None  # as `timing.measure` has it

@@ -108,11 +108,11 @@ class Side:
 
     def plain(self) -> End:
         """Run it without the recorder."""
-        return load_end(self._run({"with": "nothing"}))
+        return load_end(self.run({"with": "nothing"}))
 
     def record(self, **request: Any) -> Trace:
         """Run it with the recorder. InputError where the script does what the recorder cannot see."""
-        folder = self._run({"with": "record", **request})
+        folder = self.run({"with": "record", **request})
         trace = load_trace(folder)
         if trace.end.unsupported:
             raise InputError(trace.end.unsupported, "see docs/trace.md, what cannot be traced")
@@ -129,7 +129,7 @@ class Side:
 
     def timed(self) -> tuple[End, list[str], list[int]]:
         """Run it under the timer: how it ended, and names and nanoseconds of its operators, in their order."""
-        folder = self._run({"with": "time"})
+        folder = self.run({"with": "time"})
         found = protocol.read_json(str(folder / "times.json"))
         names = [name.removeprefix("aten::") for name in found["names"]]
         return load_end(folder), names, found["spent_ns"]
@@ -144,7 +144,8 @@ class Side:
         """Write stored regions as problem files; the folder with them and `result.json`, by their names."""
         return self._start({"task": "problems", "regions": regions}, "result.json")
 
-    def _run(self, more: Mapping[str, Any]) -> Path:
+    def run(self, more: Mapping[str, Any]) -> Path:
+        """Run it with these keys of the request besides; its folder."""
         script = self.script
         request = {
             "task": "run", "kind": script.kind, "target": script.target, "arguments": script.arguments,

@@ -10,20 +10,22 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
+from harness.errors import InputError
 from harness.trace import answer
 from harness.trace import outcome as o
 from harness.trace.align import Alignment, changes
 from harness.trace.ends import (
     distances,
     growth,
+    held_by_one,
     printed_difference,
     relative_numbers,
     result_of,
     unstable_lines,
 )
 from harness.trace.judge import judge_all
-from harness.trace.localise import ARGUMENTS, DRAWS, LAYOUT, Site
-from harness.trace.model import Operator, Trace
+from harness.trace.localise import ARGUMENTS, DRAWS, LAYOUT, Site, entry
+from harness.trace.model import End, Operator, Trace
 from harness.trace.outcome import Cause, Judged, Outcome
 from harness.trace.prove import (
     Experiment,
@@ -53,12 +55,16 @@ def trace(
         plain = side.plain()
         say(f"{side.version}, recorded twice")
         one, other = side.record(), side.record()
+        require_undisturbed(side.version, plain, one.end)
         recorded[side.version] = (one, other)
         found.cost[side.version] = {"plain_s": plain.duration_s, "recorded_s": one.end.duration_s,
                                     "operators": len(one.operators)}  # fmt: skip
         found.versions[side.version] = one.end.torch
         found.notes += [note for note in one.end.notes if note not in found.notes]
     (g, g_again), (b, b_again) = recorded[good.version], recorded[bad.version]
+    if not g.operators and not b.operators:
+        how = f"; it ends with {_ended(g)}" * bool(_ended(g))
+        raise InputError(f"the script calls no operator of PyTorch{how}", f"run it by itself in {good.version}")
     experiment = Experiment(good, bad, g, b, say)
     ends = (experiment.wanted, experiment.had)
     _facts(found, experiment)
@@ -82,6 +88,19 @@ def trace(
     return found
 
 
+def require_undisturbed(version: str, plain: End, recorded: End) -> None:
+    """InputError where the script ends in another way under the recorder."""
+    ends = [each.exception or f"exit code {each.code}" for each in (plain, recorded)]
+    if ends[0] != ends[1]:
+        message = f"{version}: the script ends otherwise when it is recorded: {ends[1]}; else: {ends[0]}"
+        raise InputError(message, "leave out what disturbs the recorder; where its end is luck, run it again")
+
+
+def _ended(trace: Trace) -> str:
+    """How it ended; empty where it ended well."""
+    return trace.end.exception or f"exit code {trace.end.code}" * bool(trace.end.code)
+
+
 def _as_bad(indices: set[int], alignment: Alignment) -> set[int]:
     return {b for g, b in alignment.pairs if g in indices}
 
@@ -91,9 +110,14 @@ def _facts(found: Outcome, experiment: Experiment) -> None:
     ends = (experiment.wanted, experiment.had)
     found.numbers, found.tensors = distances(*ends)
     if found.part:
-        found.elsewhere, found.given = relative_numbers(g.end.elsewhere, b.end.elsewhere), _given(g, b, alignment)
-    found.ended = {side: each.ended[1] or f"exit code {each.ended[0]}" * bool(each.ended[0]) for side, each in
-                   zip(("good", "bad"), ends, strict=True)}  # fmt: skip
+        found.elsewhere = relative_numbers(g.end.elsewhere, b.end.elsewhere)
+    if g.end.code and ends[0].ended == ends[1].ended:
+        found.notes.append(f"both versions end with {_ended(g)}: what comes before it was compared")
+    for side, count, line in held_by_one(*ends):
+        version = (found.good, found.bad)[side]
+        found.notes.append(f"only {version} holds {count} of the tensors that are left; not compared; first: {line}")
+    found.ended = {"good": _ended(g), "bad": _ended(b)}
+    found.entry = list(entry(g, b, alignment))
     found.changes = sorted(changes(g, b, alignment), key=lambda row: -int(str(row["times"])))[:SHOWN]
     curve = growth(g, b, alignment.pairs)
     found.growth = [[place, value] for place, value in _thinned(curve)]
@@ -115,15 +139,6 @@ def _facts(found: Outcome, experiment: Experiment) -> None:
         }
         for site in differing[:SHOWN]
     ]
-
-
-def _given(g: Trace, b: Trace, alignment: Alignment) -> str:
-    """Where what is not recorded first gives an operator another value, in words; or ''."""
-    for one, other in ((g.operators[i], b.operators[j]) for i, j in alignment.pairs):
-        pairs = zip(one.inputs, other.inputs, strict=True)
-        if any(x.source is None and y.source is None and x.differs(y) for x, y in pairs):
-            return f"the backward of {other.line}" if other.phase == "backward" else other.line
-    return ""
 
 
 def _thinned(curve: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
@@ -149,7 +164,7 @@ def _prove(found: Outcome, experiment: Experiment, unstable: set[int]) -> None:
         found.verdict = o.NOT_EXPLAINED
         return
     say("the first origins run again alone, three times and in float64")
-    judged = judge_all(good, bad, proof)
+    judged = judge_all(good, bad, experiment.given, proof)
     found.causes = [
         _cause(kind, site, experiment.given, proof.seen_in[kind], proof) for kind, site in proof.sites.items()
     ]
@@ -186,17 +201,24 @@ def _where(operator: Operator) -> dict[str, Any]:
     return {"line": operator.line, "module": operator.module, "phase": operator.phase, "index": operator.index}
 
 
+def _text(line: str) -> str:
+    file, _, number = line.rpartition(":")
+    return linecache.getline(file, int(number)).strip() if number.isdecimal() else ""
+
+
 def _cause(kind: str, site: Site, g: Trace, b: Trace, proof: Proof) -> Cause:
     first = _first(site, g, b)
-    file, _, number = first.line.rpartition(":")
+    put = proof.puts.get(kind, [])
+    lines = dict.fromkeys(proof.after.operators[index].line for index in put) if proof.after else {}
     return Cause(
         kind=kind,
         line=first.line,
-        source=linecache.getline(file, int(number)).strip() if number.isdecimal() else "",
+        source=_text(first.line),
+        others=[[line, _text(line)] for line in lines if line != first.line],
         module=first.module,
         phase=first.phase,
         why=site.why,
-        instances=len(proof.puts.get(kind, [])),
+        instances=len(put),
         share=proof.shares.get(kind),
         bad_index=site.bad[0] if site.bad else None,
         judged=Judged(_detail(site, g, b)),

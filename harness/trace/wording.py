@@ -11,7 +11,7 @@ def named(kind: str) -> str:
     if not arrow:
         return before
     if before == after:
-        return f"{before}, called in another order or with other shapes"
+        return f"{before}, called in another order, or with other shapes or arguments"
     if "nothing" in (before, after):
         return f"{after}, which only the bad version calls" if before == "nothing" else (
             f"{before}, which only the good version calls")  # fmt: skip

@@ -12,6 +12,7 @@ the difference of two tensors that were never in one process; the standard error
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from typing import Any
 
@@ -20,6 +21,7 @@ import torch
 BUCKETS = 64
 ROW = 1 << 14  # words, or elements, that have multipliers of their own
 BLOCK = 32  # rows at a time: 4 MiB
+UNKNOWN = "?"  # in place of a digest: the values of a tensor cannot be read
 _LOW = 0xFFFFFFFF
 
 
@@ -67,7 +69,29 @@ def _words(tensor: Any) -> Any:
 
 
 def digest(tensor: Any) -> str:
-    """32 hexadecimal digits of a dense tensor's values."""
+    """32 hexadecimal digits of a tensor's values: of a sparse or quantised one, of what it is made of; else UNKNOWN."""
+    if tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_nested:
+        return _dense(tensor)
+    parts = _parts(tensor)
+    return hashlib.sha256("".join(map(_dense, parts)).encode()).hexdigest()[:32] if parts else UNKNOWN
+
+
+def _parts(tensor: Any) -> list[Any]:
+    """Dense tensors that hold all that a tensor of another kind does; empty where it is not known how."""
+    if tensor.layout is torch.sparse_coo:
+        return [tensor._indices(), tensor._values()]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    if tensor.is_quantized and tensor.qscheme() is torch.per_tensor_affine:
+        return [tensor.int_repr(), torch.tensor([tensor.q_scale(), tensor.q_zero_point()], dtype=torch.float64)]
+    if tensor.is_quantized and tensor.qscheme() is torch.per_channel_affine:
+        return [tensor.int_repr(), tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points()]
+    return []
+
+
+def _dense(tensor: Any) -> str:
     words, tables = _words(tensor), _of(tensor.device)
     count = words.numel()
     if count <= ROW:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Iterator
 
 import torch
 
-EMPTY = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "resize_", "set_")
+from .digest import UNKNOWN
+
+EMPTY = ("empty", "new_empty", "_empty")  # what allocates begins so, and writes nothing
 UNDECLARED = ("running_mean", "running_var")  # written by batch normalisation in training, without a mark
 
 
@@ -17,7 +19,7 @@ class Operator:
         schema = overload._schema
         self.name: str = schema.name + ("." + schema.overload_name if schema.overload_name else "")
         base = schema.name.partition("::")[2]
-        self.blank = base in EMPTY
+        self.blank = base.startswith(EMPTY)
         self.random = torch.Tag.nondeterministic_seeded in overload.tags
         self.takes_value = base == "_local_scalar_dense"
         arguments = list(schema.arguments)
@@ -42,6 +44,17 @@ def generator_of(args: Any, kwargs: Any) -> Any:
     return next(given, torch.default_generator)
 
 
+def rebuilt(value: Any, tensors: Iterator[Any]) -> Any:
+    """The value with these tensors in place of its own, in the order of `flatten`."""
+    if isinstance(value, torch.Tensor):
+        return next(tensors)
+    if isinstance(value, (list, tuple)):
+        return type(value)([rebuilt(each, tensors) for each in value])
+    if isinstance(value, dict):
+        return {name: rebuilt(value[name], tensors) for name in sorted(value)}
+    return value
+
+
 def flatten(value: Any, tensors: list[Any], scalars: list[str] | None = None) -> None:
     """Append the tensors in a value, in order, and the text of all else that an operator is called with."""
     if isinstance(value, torch.Tensor):
@@ -52,5 +65,8 @@ def flatten(value: Any, tensors: list[Any], scalars: list[str] | None = None) ->
     elif isinstance(value, dict):
         for name in sorted(value):
             flatten(value[name], tensors, scalars)
+    elif isinstance(value, torch.ScriptObject):  # such as the packed weights of a quantised layer
+        if scalars is not None:
+            scalars.append(UNKNOWN)
     elif scalars is not None and not isinstance(value, torch.Generator):
         scalars.append(repr(value))

@@ -18,6 +18,7 @@ from .part import Part
 
 OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+_AUTOGRAD = os.path.abspath(torch.autograd.__file__)
 _STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
 _SITE = "site-packages" + os.sep
 
@@ -29,17 +30,21 @@ class Lines:
         self.files: dict[str, str | None] = {}  # file name to its name in the trace; None where it is passed over
         self.folder = os.getcwd() + os.sep
 
-    def here(self) -> str:
+    def here(self) -> tuple[str, bool]:
+        """The line, and whether autograd was started there and called the operator by itself. A function's own
+        backward, and a checkpoint's second forward, are lines that autograd called."""
         frame: Any = sys._getframe(2)
+        by_autograd = False
         while frame is not None:
             code: CodeType = frame.f_code
             name = self.files.get(code.co_filename, "")
             if name == "":
                 name = self.files[code.co_filename] = self._name(code.co_filename)
             if name is not None:
-                return f"{name}:{frame.f_lineno}"
+                return f"{name}:{frame.f_lineno}", by_autograd
+            by_autograd = by_autograd or code.co_filename == _AUTOGRAD
             frame = frame.f_back
-        return ""
+        return "", by_autograd
 
     def _name(self, file: str) -> str | None:
         """As it is called in both environments, whose site-packages are different folders."""
@@ -90,11 +95,11 @@ class Modules:
 
 
 class Places:
-    """Of every operator as it is called. A backward operator's line and module are those of the forward call, by
-    autograd's sequence number."""
+    """Of every operator as it is called. The line and module of one that autograd calls are those of the forward
+    call, by autograd's sequence number."""
 
-    def __init__(self, request: dict[str, Any], with_lines: bool = True) -> None:
-        self.lines = Lines() if with_lines else None
+    def __init__(self, request: dict[str, Any]) -> None:
+        self.lines = Lines()
         self.modules, self.part = Modules(), Part(request)
         self.forward: dict[int, tuple[str, str]] = {}  # sequence number to (line, module)
         self.optimizing = 0
@@ -105,18 +110,17 @@ class Places:
 
     def here(self) -> dict[str, str] | None:
         """Line, phase and module path of what is called; None outside of the part that is recorded."""
-        line, module, phase = "", self.modules.path, "forward"
+        line, module, phase = "", self.modules.path, "optimizer" if self.optimizing else "forward"
         if torch._C._current_graph_task_id() != -1:
             phase = "backward"
-            node = torch._C._current_autograd_node()
+            line, by_autograd = self.lines.here()
+            node = torch._C._current_autograd_node() if by_autograd else None
             known = self.forward.get(node._sequence_nr()) if node is not None else None
             line, module = known or (line, module)
-        elif self.optimizing:
-            phase = "optimizer"
         inside = self.part.has(module)
-        if inside and not line and self.lines is not None:
-            line = self.lines.here()
-        if phase == "forward" and torch.is_grad_enabled():
+        if inside and not line:
+            line, _ = self.lines.here()
+        if torch.is_grad_enabled():
             self.forward.setdefault(torch._C._autograd._get_sequence_nr() - 1, (line, module))
         return {"l": line, "p": phase, "m": module} if inside else None
 

@@ -1,9 +1,9 @@
 """The recorder: a dispatch mode below autograd that writes a line of JSON for every operator.
 
-A line: `i` index, `n` name and overload, `p` phase, `m` module path, `l` the user's line (of a backward operator that
-of the forward call), `in` and `out` (per tensor: digest, type and shape, strides, source or row of the sketch), `s` all
-other arguments, `g` digest of the generator's state where it is random, `v` the value that leaves PyTorch, `put` where
-an output was replaced. What lies outside of the part that is asked for has no line.
+A line: `i` index, `n` name and overload, `p` phase, `m` module path, `l` the user's line (of an operator that autograd
+calls that of the forward call), `in` and `out` (per tensor: digest, type and shape, strides, source or row of the
+sketch), `s` all other arguments, `g` digest of the generator's state where it is random, `v` the value that leaves
+PyTorch, `put` where an output, or an input, was replaced. What lies outside of the part that is asked for has no line.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .digest import digest, sketch
-from .operators import Operator, flatten, generator_of
+from .digest import UNKNOWN, digest, sketch
+from .methods import Methods
+from .operators import Operator, flatten, generator_of, rebuilt
 from .places import Places
 from .programs import Programs
 from .storages import State, Storages, geometry
@@ -36,10 +37,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.elsewhere: list[str] = []  # numbers that left PyTorch there
         self.notes: set[str] = set()
         self.alive: list[tuple[State, int, int]] = []
+        self.methods = Methods(self.storages)
         self.programs = Programs(request.get("programs", []), self.out)
         self.store = {int(op): slots for op, slots in request.get("store", {}).items()}
         self.guards = {int(op): guards for op, guards in request.get("guards", {}).items()}
         self.puts = {int(op): puts for op, puts in request.get("puts", {}).items()}
+        self.feeds = {int(op): feeds for op, feeds in request.get("feeds", {}).items()}
         self.refused: set[int] = set()  # groups whose inputs were not those of the other version
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -64,12 +67,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         for place, wanted, group in self.guards.get(index, ()):
             if place >= len(inputs) or line["in"][place][0] != wanted:
                 self.refused.add(group)
+        if index in self.feeds:
+            args, kwargs = self._fed(index, operator, args, kwargs, inputs, line)
         self.programs.before(index, operator, args, kwargs, self.storages)
         result = func(*args, **kwargs)
         outputs: list[Any] = []
         flatten(result, outputs)
         mutated = operator.mutated(args, kwargs)
-        line["out"] = self._outputs(index, operator, outputs, mutated, inputs, line)
+        slots = outputs + [each for each in mutated if all(each is not other for other in outputs)]
+        if self._put(index, slots, mutated, line):
+            result = rebuilt(result, iter(slots))
+        line["out"] = self._outputs(index, operator, slots, mutated, inputs)
         if operator.takes_value:
             line["v"] = repr(result)
         self.file.write(json.dumps(line, separators=(",", ":")) + "\n")
@@ -93,21 +101,49 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
                     state.written(None)
         return result
 
+    def _fed(
+        self, index: int, operator: Operator, args: Any, kwargs: Any, inputs: list[Any], line: dict[str, Any]
+    ) -> Any:
+        """The arguments, with stored tensors in place of some inputs: but for those that are written to."""
+        written = operator.mutated(args, kwargs)
+        for place, name, group in self.feeds[index]:
+            if group not in self.refused and all(inputs[place] is not each for each in written):
+                inputs[place] = torch.load(name)
+                line.setdefault("put", []).append(place)
+        tensors = iter(inputs)
+        return rebuilt(args, tensors), rebuilt(kwargs, tensors)
+
     def _input(self, tensor: Any) -> list[Any]:
         if tensor.device.type != "cpu":
             self.notes.add(f"tensors on {tensor.device.type} were recorded: this was tried on the CPU alone")
         source = self.storages.source(tensor)
         return [self.storages.digest(tensor), _type(tensor), list(_stride(tensor)), source]
 
-    def _outputs(
-        self, index: int, operator: Operator, outputs: list[Any], mutated: list[Any], inputs: list[Any],
-        line: dict[str, Any],
-    ) -> list[Any]:  # fmt: skip
-        """What came back, and then what was written to and did not come back, as slots."""
-        slots = outputs + [each for each in mutated if all(each is not other for other in outputs)]
+    def _put(self, index: int, slots: list[Any], mutated: list[Any], line: dict[str, Any]) -> bool:
+        """Overwrite outputs with stored tensors; whether some, of another type or shape, are others now."""
+        others = False
         for slot, name, group in self.puts.get(index, ()):
-            if group not in self.refused and slot < len(slots) and _put(torch.load(name), slots[slot]):
-                line.setdefault("put", []).append(slot)
+            if group in self.refused or slot >= len(slots):
+                continue
+            stored, tensor = torch.load(name), slots[slot]
+            if _type(stored) == _type(tensor):
+                if digest(stored) == digest(tensor):
+                    continue
+                try:
+                    tensor.data.copy_(stored)
+                except RuntimeError:  # some sparse ones cannot
+                    continue
+            elif mutated:
+                continue
+            else:
+                slots[slot], others = stored, True
+            line.setdefault("put", []).append(slot)
+        return others
+
+    def _outputs(
+        self, index: int, operator: Operator, slots: list[Any], mutated: list[Any], inputs: list[Any]
+    ) -> list[Any]:
+        """Of what came back, and then of what was written to and did not come back."""
         known = {id(self.storages.of(tensor)) for tensor in inputs}
         records = []
         for slot, tensor in enumerate(slots):
@@ -132,8 +168,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         if view:
             return ["", _type(tensor), list(_stride(tensor)), None]
         made = self.storages.digest(tensor)
+        made = "" if made == UNKNOWN else made
         row = None
-        if made and (tensor.is_floating_point() or tensor.is_complex()):
+        if made and tensor.layout is torch.strided and (tensor.is_floating_point() or tensor.is_complex()):
             self.sketches.write(sketch(tensor))
             row, self.rows = self.rows, self.rows + 1
         return [made, _type(tensor), list(_stride(tensor)), row]
@@ -142,20 +179,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         """What is told of the whole: `alive`, the outputs that the script still held when it ended, or that operators
         outside of the part read; `elsewhere`, the numbers that left PyTorch outside of it."""
         self.places.close()
+        self.methods.remove()
         self.file.close()
         self.sketches.close()
         held = {(op, slot) for state, op, slot in self.alive if state.last == (op, slot) and not state.alive.expired()}
         told = {"alive": sorted(held | self.handed), "elsewhere": self.elsewhere, "notes": sorted(self.notes)}
         part = self.places.part
         return told if self.count or part.is_all else {**told, "unsupported": part.missed()}
-
-
-def _put(stored: Any, tensor: Any) -> bool:
-    """Overwrite a tensor; whether that changed anything."""
-    if stored.shape != tensor.shape or stored.dtype != tensor.dtype or digest(stored) == digest(tensor):
-        return False
-    tensor.data.copy_(stored)
-    return True
 
 
 def _type(tensor: Any) -> str:

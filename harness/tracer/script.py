@@ -7,6 +7,7 @@ import os
 import resource
 import runpy
 import sys
+import threading
 import time
 import traceback
 from typing import Any, Callable
@@ -111,3 +112,11 @@ def _watch(notes: list[str], eager: bool) -> None:
     if hasattr(os, "register_at_fork"):
         text = "the script started processes of its own: what PyTorch computes in them is not recorded"
         os.register_at_fork(before=lambda: notes.append(text))
+
+    start = threading.Thread.start
+
+    def noted(thread: threading.Thread) -> None:
+        notes.append("the script started threads of its own: what PyTorch computes in them is not recorded")
+        start(thread)
+
+    threading.Thread.start = noted  # type: ignore[assignment, method-assign]

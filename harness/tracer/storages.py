@@ -21,6 +21,7 @@ class State:
     def __init__(self, storage: Any) -> None:
         self.alive = StorageWeakRef(storage)
         self.blank = False  # it was allocated, and nothing has written to it
+        self.shared = False  # with numpy or another library, which writes unseen
         self.last: Source = None  # (operator, slot) that wrote to it last, through whichever tensor
         self.digests: dict[Any, str] = {}  # by geometry
         self.made: dict[Any, Source] = {}
@@ -69,14 +70,24 @@ class Storages:
             state.blank = True
 
     def digest(self, tensor: Any) -> str:
-        """Of a tensor as it is now; "" where nothing has written it, or it is not dense."""
+        """Of a tensor as it is now; "" where nothing has written it."""
         state = self.of(tensor)
-        if state is None or state.blank:
+        if state is None:  # sparse tensors have no storage
+            return digest(tensor)
+        if state.blank:
             return ""
+        if state.shared or state.last is None:  # what no recorded operator wrote may be numpy's own
+            return digest(tensor)
         place = geometry(tensor)
         if place not in state.digests:
             state.digests[place] = digest(tensor)
         return state.digests[place]
+
+    def share(self, tensor: Any) -> None:
+        """From now on others may write to a tensor's memory."""
+        state = self.of(tensor)
+        if state is not None:
+            state.shared = True
 
     def source(self, tensor: Any) -> Source:
         """[operator, slot] that made or wrote a tensor; None where no operator that was recorded did."""

@@ -1,4 +1,4 @@
-"""Times every operator of a script, and does nothing else: a dispatch mode below autograd without digests or lines."""
+"""Times every operator of a script, and does nothing else: a dispatch mode below autograd without digests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Timer(TorchDispatchMode):  # type: ignore[misc]
     def __init__(self, request: dict[str, Any]) -> None:
         super().__init__()
         self.out, self.process = request["out"], os.getpid()
-        self.places = Places(request, with_lines=False)
+        self.places = Places(request)
         self.calls: list[Any] = []
         self.spent_ns: list[int] = []
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.trace.align import Region, align, changes, gaps, match
+from harness.trace.model import Operator, Value
 from tests.unit.traced import op, trace
 
 
@@ -32,6 +34,23 @@ def test_operators_in_another_order_are_one_region() -> None:
 def test_branches_on_other_lines_are_matched_by_name() -> None:
     found = align(trace(op("gelu", line="s.py:3")), trace(op("gelu", line="s.py:5")))
     assert found.pairs == ((0, 0),) and not found.regions
+
+
+def test_what_reads_nothing_is_known_by_what_it_makes() -> None:
+    one, other = (trace(replace(op("randn"), outputs=(Value("x", kind, (1,)),))) for kind in ("f[2]", "f[3]"))
+    assert align(one, one).pairs and not align(one, other).pairs
+
+
+def test_casts_on_other_lines_are_no_pair_where_one_is_before_and_one_behind() -> None:
+    def cast(digest: str, source: int, gives: str, line: str) -> Operator:
+        return op("cast", [(digest, (source, 0))], [gives], line)
+
+    start = op("mul", gives=["x"])
+    cosine, sine = op("cos32", [("x", (0, 0))], ["c"]), op("sin32", [("x", (0, 0))], ["s"])
+    good = trace(start, cosine, cast("c", 1, "h", "s.py:3"), sine, cast("s", 3, "g", "s.py:3"))
+    low = [op(name, [("y", (1, 0))], [gives]) for name, gives in (("cos16", "h"), ("sin16", "g"))]
+    bad = trace(start, cast("x", 0, "y", "s.py:2"), *low)
+    assert align(good, bad).regions == (Region(range(1, 5), range(1, 4)),)
 
 
 def test_an_insertion_among_equal_keys_leaves_one_gap() -> None:

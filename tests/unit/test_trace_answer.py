@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,14 @@ from harness.errors import InputError
 from harness.trace import answer
 from harness.trace import outcome as o
 from harness.trace.ends import relative
-from harness.trace.judge import _relative, _sentence, _units
-from harness.trace.localise import ARGUMENTS, VALUES
+from harness.trace.judge import _relative, _sentence, _units, coarsest
+from harness.trace.localise import ARGUMENTS, VALUES, Site
+from harness.trace.model import End, Trace, Value
 from harness.trace.outcome import Cause, Judged, Outcome
 from harness.trace.runs import make_matrix, parse_requirements, parse_script
+from harness.trace.trace import require_undisturbed
 from reports.trace.page import render, terminal
+from tests.unit.traced import op, trace
 
 COUNTS = {"good": 3, "bad": 3, "matched": 3, "regions": 0, "differing": 1}
 
@@ -53,11 +57,23 @@ def test_a_proven_cause_names_line_operator_effect_and_what_to_do() -> None:
     assert found.rest[-1][0] == "Do" and found.rest[-1][1].startswith("Report it to PyTorch")
 
 
+def test_it_is_judged_by_the_coarsest_type_that_a_version_computes_in() -> None:
+    def in_steps(*kinds: str) -> Trace:
+        return trace(*(replace(op("cast"), outputs=(Value("x", f"{kind}[4]", (1,)),)) for kind in kinds))
+
+    site = Site(good=(0, 1), bad=(0,), kind="cast, mm -> mm")
+    assert coarsest(site, in_steps("bfloat16", "float32"), in_steps("float32")) == "bfloat16"
+    assert coarsest(site, in_steps("int64", "float32"), in_steps("float32")) == "float32"
+
+
 def test_of_several_the_one_with_the_largest_share_comes_first_and_the_earliest_is_told() -> None:
     found = outcome(o.PROVEN, cause("gelu", 9), cause("a -> b", 2, share=0.1), comes_back=True, reverse=True)
     assert found.answer == "Most of the difference comes in at mine.py:7 (Net.norm): gelu"
     assert ["Also", "The versions part before it, at mine.py:7 (Net.norm): b in place of a."] in found.rest
     assert [label for label, _ in found.rest].count("Line") == 1, "a line is shown once"
+    others = [["mine.py:7", "y = norm(x)"], *([f"mine.py:{number}", "z = gelu(y)"] for number in range(20, 40))]
+    lines = [line for label, line in outcome(o.PROVEN, cause("gelu", 9, others=others)).rest if label == "Line"]
+    assert lines[:2] == ["mine.py:7: y = norm(x)", "mine.py:20: z = gelu(y)"] and lines[-1] == "and 9 more"
 
 
 @pytest.mark.parametrize(
@@ -93,6 +109,7 @@ def test_errors_are_in_units_of_correct_rounding() -> None:
     assert 0.5 < _units(rounded, truth, "float32") <= 1
     assert _units(rounded + 1e-3, truth, "float32") > 1000
     assert _units(np.where(truth > 1.5, np.nan, rounded), truth, "float32") > 1e9
+    assert _units(rounded + 1e-3, truth, "bfloat16") < 1
     assert _sentence([1, 2], "A", "B").startswith("Both are as exact")
     assert _sentence([1, 2000], "A", "B").startswith("B is wrong, A is right")
     assert _sentence([900, 1000], "A", "B").startswith("A is nearer")
@@ -135,3 +152,9 @@ def test_modules_pytest_and_exact_requirements_are_taken(tmp_path: Path) -> None
     matrix = make_matrix(tmp_path / "matrix.yaml", ("2.1.0", "2.5.0"), ["numpy==1.25.0", "scipy==1.14.1"])
     assert [spec.torch for spec in matrix.environments] == ["2.1.0", "2.5.0"]
     assert "numpy==1.25.0" in matrix.packages and "numpy==1.26.4" not in matrix.packages
+
+
+def test_a_script_that_the_recorder_breaks_is_refused() -> None:
+    require_undisturbed("2.1.0", End(code=1, exception="ValueError: x"), End(code=1, exception="ValueError: x"))
+    with pytest.raises(InputError, match="RuntimeError: no subclass; else: exit code 0"):
+        require_undisturbed("2.1.0", End(), End(code=1, exception="RuntimeError: no subclass"))

@@ -8,13 +8,10 @@ import pytest
 
 from harness.cli.options import span
 from harness.trace import outcome as o
-from harness.trace.align import align
 from harness.trace.runs import parse_script
-from harness.trace.trace import _given
 from harness.tracer.part import Part, is_below
 from reports.trace.page import verdict_text
 from tests.unit.test_trace_answer import outcome
-from tests.unit.traced import op, trace
 
 
 @pytest.mark.parametrize(
@@ -71,11 +68,5 @@ def test_an_answer_about_a_part_says_so() -> None:
     told = dict(found.rest)
     assert "of the rest nothing is said" in told["Part"] and "elsewhere differ by up to 0.5" in told["Part"]
     assert told["Do"].startswith("Trace another part")
-    found = outcome(o.NOT_EXPLAINED, part="head", given="a.py:3", numbers=0.1)
+    found = outcome(o.NOT_EXPLAINED, part="head", entry=["data that no operator made", "a.py:3"], numbers=0.1)
     assert found.answer == "What goes into head differs already, first at a.py:3"
-
-
-def test_what_differs_before_the_part_is_found() -> None:
-    good = trace(op("mm", [("a", None)], ["b"]), op("add", [("b", (0, 0))], ["c"]))
-    bad = trace(op("mm", [("x", None)], ["y"], line="s.py:2"), op("add", [("y", (0, 0))], ["z"]))
-    assert _given(good, bad, align(good, bad)) == "s.py:2" and _given(good, good, align(good, good)) == ""
