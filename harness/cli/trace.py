@@ -7,7 +7,7 @@ import hashlib
 import shutil
 from pathlib import Path
 
-from harness.cli.options import Parser, add_matrix, at_least
+from harness.cli.options import Parser, add_matrix, at_least, span
 from harness.errors import DONE, UNDECIDED, InputError
 from harness.tools import cache_folder
 from harness.trace import outcome as o
@@ -23,8 +23,15 @@ def add_options(parser: Parser) -> None:
     needs = "what the script needs besides torch: NAME==VERSION, a line each"
     parser.add_argument("--requirements", type=Path, metavar="FILE", help=needs)
     parser.add_argument("--out", type=Path, metavar="DIR", help=f"folder of the page; default: one below {FOLDER}")
+    only = "record the operators below this module alone, such as encoder.layers.3"
+    parser.add_argument("--only", default="", metavar="MODULE", help=only)
+    steps = "record steps A to B - 1 alone; a step ends with a call of optimizer.step, and the first is 0"
+    parser.add_argument("--steps", type=span, metavar="A:B", help=steps)
     parser.add_argument("--eager", action="store_true", help="leave torch.compile out")
-    parser.add_argument("--extract", action="store_true", help="also a script that shows the difference alone")
+    times = "also compare times and memory, and name the operators that a difference comes from"
+    parser.add_argument("--time", action="store_true", help=times)
+    alone = "also a script that shows the difference alone, and problem files of it with a matrix.yaml"
+    parser.add_argument("--extract", action="store_true", help=alone)
     parser.add_argument("--keep", action="store_true", help="keep the recorded runs and stored tensors")
     limit = "limit of one run, in seconds; default: 3600"
     parser.add_argument("--timeout", type=at_least(1), default=3600, metavar="S", help=limit)
@@ -40,33 +47,37 @@ def run(options: argparse.Namespace) -> int:
     from reports.trace.page import render, terminal
 
     words = options.script[1:] if options.script[:1] == ["--"] else options.script
-    script = parse_script(words, eager=options.eager, timeout_s=options.timeout)
+    script = parse_script(
+        words, eager=options.eager, timeout_s=options.timeout, only=options.only, steps=options.steps
+    )
     requirements = load_requirements(options.requirements) if options.requirements else []
     versions = (options.good, options.bad)
     matrix = make_matrix(options.matrix, versions, requirements)
-    digest = hashlib.sha256(repr((versions, words, requirements, options.eager)).encode()).hexdigest()
+    key = (versions, words, requirements, options.eager, options.only, options.steps)
+    digest = hashlib.sha256(repr(key).encode()).hexdigest()
     out = (options.out or FOLDER / f"{Path(script.target).stem}-{digest[:8]}").resolve()
     if out.exists() and not all(path.name.startswith(OWN) for path in out.iterdir()):
         raise InputError(f"{out}: holds other things than a trace", "name a new folder")
-    root = cache_folder() / "trace-pins" / digest[:12] if requirements else options.matrix.resolve().parent
+    pins = hashlib.sha256(repr((versions, requirements)).encode()).hexdigest()[:12]
+    root = cache_folder() / "trace-pins" / pins if requirements else options.matrix.resolve().parent
     (good, bad), notes = prepare(matrix, root, versions, script, out)
 
     def say(text: str) -> None:
         print(f"run: {text}", flush=True)
 
     try:
-        found = trace(good, bad, words, notes, say)
+        found = trace(good, bad, words, notes, say, options.time)
+        extracted = extract(found, good, bad, matrix, out) if options.extract else []
     finally:
         good.close()
         bad.close()
     o.save(found, out)
-    extracted = extract(found, good, bad, out) if options.extract else None
     if not options.keep:
         for folder in [*out.glob("run-*"), *out.glob("store-*")]:
             shutil.rmtree(folder)
     render(out)
     print(terminal(o.load(out)))
-    if extracted is not None:
-        print(f"alone: {extracted}")
+    for line in extracted:
+        print(line)
     print(f"page: {out / 'index.html'}")
     return UNDECIDED if found.verdict in (o.DOES_NOT_REPEAT, o.NOT_EXPLAINED, o.NOT_PROVEN) else DONE

@@ -8,27 +8,15 @@ from harness.trace import outcome as o
 from harness.trace.judge import WITHIN
 from harness.trace.localise import ARGUMENTS, DRAWS, LAYOUT
 from harness.trace.outcome import Cause, Outcome
+from harness.trace.time_answer import of_times
+from harness.trace.wording import Said, named
 
 MOST_LINES = 12
-Said = list[tuple[str, str]]  # label and sentence
 
 
 def place(cause: Cause) -> str:
     where = f"{cause.line}" + (f" ({cause.module})" if cause.module else "")
     return f"the backward of {where}" if cause.phase == "backward" else where
-
-
-def named(cause: Cause) -> str:
-    """An operator, or what was replaced by what."""
-    before, arrow, after = cause.kind.partition(" -> ")
-    if not arrow:
-        return before
-    if before == after:
-        return f"{before}, called in another order, or with other shapes or arguments"
-    if "nothing" in (before, after):
-        return f"{after}, which only the bad version calls" if before == "nothing" else (
-            f"{before}, which only the good version calls")  # fmt: skip
-    return f"{after} in place of {before}"
 
 
 def amount(value: float | None) -> str:
@@ -43,7 +31,7 @@ def write(found: Outcome) -> None:
         o.NOTHING_MOVED: _nothing, o.DOES_NOT_REPEAT: _not_repeatable, o.NO_EFFECT: _harmless,
         o.NOT_EXPLAINED: _unexplained, o.PROVEN: _caused, o.NOT_PROVEN: _caused,
     }[found.verdict](found)  # fmt: skip
-    every = [*(("Line", line) for line in _lines(found)), *said, ("Do", do)]
+    every = [*(("Line", line) for line in _lines(found)), *said, *_of_part(found), *of_times(found), ("Do", do)]
     found.rest = [[label, text] for label, text in every if text]
 
 
@@ -53,6 +41,25 @@ def _lines(found: Outcome) -> list[str]:
     pairs = [*((cause.line, cause.source) for cause in needed), *(pair for cause in needed for pair in cause.others)]
     lines = list(dict.fromkeys(f"{line}: {source}" for line, source in pairs if source))
     return lines if len(lines) <= MOST_LINES else [*lines[:MOST_LINES], f"and {len(lines) - MOST_LINES} more"]
+
+
+def _of_part(found: Outcome) -> Said:
+    """What the verdict is about, where only a part was recorded."""
+    if not found.part:
+        return []
+    told = [f"Only {found.part} was recorded: what goes in there counts as given, and of the rest nothing is said."]
+    if found.entry[1] and found.verdict != o.NOT_EXPLAINED:
+        told.append(f"Some of what goes in differs already, first at {found.entry[1]}.")
+    if found.elsewhere:
+        back = "" if found.elsewhere_left is None else (
+            f"; with the outputs put back, by {amount(found.elsewhere_left)}" if found.elsewhere_left else
+            "; with the outputs put back, they are equal")  # fmt: skip
+        told.append(f"Numbers that leave PyTorch elsewhere differ by {amount(found.elsewhere)}{back}.")
+    return [("Part", " ".join(told))]
+
+
+def _end(found: Outcome) -> str:
+    return f"end result of {found.part}" if found.part else "end result"
 
 
 def _capital(text: str) -> str:
@@ -65,14 +72,16 @@ def _effect(found: Outcome) -> str:
         return f"the script ends in other ways: {found.good}: {one}; {found.bad}: {other}"
     parts = (("numbers", found.numbers), ("tensors", found.tensors))
     told = [f"the {what} by {amount(far)}" for what, far in parts if far]
-    return f"the end result differs: {', '.join(told)}" if told else "the end result is the same"
+    return f"the {_end(found)} differs: {', '.join(told)}" if told else f"the {_end(found)} is the same"
 
 
 def _nothing(found: Outcome) -> tuple[str, Said, str]:
     also = "Some operators have other names or were decomposed in another way; their values are equal."
     return (
-        f"Of {found.counts['matched']} matched operators none has other outputs for equal inputs",
-        [("Result", "The end result is the same bit for bit."), ("Also", also if found.changes else "")],
+        f"Of {found.counts['matched']} matched operators{f' of {found.part}' * bool(found.part)} none has other "
+        "outputs for equal inputs",
+        [("Result", f"The {_end(found)} is the same bit for bit."), ("Also", also if found.changes else "")],
+        "Trace another part: the numbers that leave PyTorch elsewhere differ." if found.elsewhere else
         "Nothing. What the two versions print apart from numbers is not compared." if not found.printed else
         "Compare what they print; the numbers and tensors behind it are equal.",
     )  # fmt: skip
@@ -90,9 +99,9 @@ def _not_repeatable(found: Outcome) -> tuple[str, Said, str]:
 def _harmless(found: Outcome) -> tuple[str, Said, str]:
     first = found.causes[0]
     return (
-        "The end result is the same bit for bit",
-        [("Also", f"{named(first)} gives other bits for equal inputs at {place(first)}; nothing of it is left at the "
-                  "end.")],
+        f"The {_end(found)} is the same bit for bit",
+        [("Also", f"{named(first.kind)} gives other bits for equal inputs at {place(first)}; nothing of it is left at "
+                  "the end.")],
         "Nothing, while the result stays the same.",
     )  # fmt: skip
 
@@ -105,6 +114,13 @@ def _unexplained(found: Outcome) -> tuple[str, Said, str]:
             "Read the exception: what the script calls has changed, not what an operator computes.",
         )
     what, line = found.entry
+    if found.part and line:
+        return (
+            f"What goes into {found.part} differs already, first at {line}",
+            [("Result", _capital(f"{_effect(found)}.")),
+             ("Why", "No operator there has other outputs for equal inputs: the difference comes from before it.")],
+            "Trace what comes before it: the whole script, an earlier step or another module.",
+        )  # fmt: skip
     return (
         "No operator was seen with equal inputs and other outputs",
         [
@@ -123,20 +139,20 @@ def _caused(found: Outcome) -> tuple[str, Said, str]:
     needed = [cause for cause in found.causes if cause.needed]
     earliest = min(needed or [first], key=lambda cause: cause.bad_index or 0)
     if earliest is first:
-        headline, also = f"The versions part at {place(first)}: {named(first)}", ""
+        headline, also = f"The versions part at {place(first)}: {named(first.kind)}", ""
     else:
-        headline = f"Most of the difference comes in at {place(first)}: {named(first)}"
-        also = f"The versions part before it, at {place(earliest)}: {named(earliest)}."
+        headline = f"Most of the difference comes in at {place(first)}: {named(first.kind)}"
+        also = f"The versions part before it, at {place(earliest)}: {named(earliest.kind)}."
     said = [("Also", also), ("Right", first.judged.text)]
     said += [("Result", _capital(f"{_effect(found)}.")), ("Proof", _proof(found, needed))]
     return headline, said, _do(found, first)
 
 
 def _proof(found: Outcome, needed: list[Cause]) -> str:
-    several = f"outputs of {len(needed)} kinds of operators ({', '.join(named(each) for each in needed)})"
+    several = f"outputs of {len(needed)} kinds of operators ({', '.join(named(each.kind) for each in needed)})"
     what = several if len(needed) > 1 else "its outputs"
     if found.verdict == o.PROVEN:
-        back = f"With {what} of {found.good} put into {found.bad}, the end result is {found.good}'s bit for bit"
+        back = f"With {what} of {found.good} put into {found.bad}, the {_end(found)} is {found.good}'s bit for bit"
         return f"{back}; {'and the reverse holds' if found.reverse else 'the reverse did not give the other result'}."
     if found.comes_back is None:
         return "It could not be put back, so this is not proven."

@@ -126,13 +126,19 @@ def distances(one: Result, other: Result) -> tuple[float, float]:
     pairs, mine, theirs = held_pairs(one, other)
     if _cannot_be_paired(one, other, mine, theirs):
         return math.inf, math.inf
-    numbers = [relative_number(a, b) for a, b in zip(one.numbers, other.numbers, strict=True)]
     tensors = list[float]()
     for i, j in pairs:
         if one.digests[i] != other.digests[j]:
             a, b = one.sketches[i], other.sketches[j]
             tensors.append(relative(a, b) if a is not None and b is not None else math.inf)
-    return max(numbers, default=0.0), max(tensors, default=0.0)
+    return relative_numbers(one.numbers, other.numbers), max(tensors, default=0.0)
+
+
+def relative_numbers(one: Sequence[str], other: Sequence[str]) -> float:
+    """The largest relative difference; infinite where they cannot be paired."""
+    if len(one) != len(other):
+        return math.inf
+    return max(map(relative_number, one, other), default=0.0)
 
 
 def relative_number(one: str, other: str) -> float:

@@ -1,34 +1,119 @@
-"""The first origin as a script that stands alone, with its stored inputs beside it."""
+"""Stored regions outside of the script: the first origin as a script that stands alone, and every region as a problem
+file, with a matrix.yaml that compares them in both versions."""
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
 import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from harness.trace.answer import named, place
+from harness.config.matrix import Matrix, matrix_text
+from harness.config.operators import Operator
+from harness.trace.answer import place
 from harness.trace.outcome import Outcome
 from harness.trace.runs import Side, stored_programs
+from harness.trace.wording import named
+from harness.worker import protocol
 
 TEMPLATE = Path(__file__).parent / "alone.py.txt"
 FOLDER = "alone"
+STORED_TRIALS, DRAWN_TRIALS = 1, 3
 
 
-def extract(found: Outcome, good: Side, bad: Side, out: Path) -> Path | None:
-    """The script; None where no origin was stored on both sides."""
-    for cause in found.causes:
-        stored = stored_programs(good, bad, cause.program) if cause.program is not None else {}
-        if not stored:
-            continue
-        folder = out / FOLDER
-        folder.mkdir(exist_ok=True)
-        for name, path in stored.items():
-            shutil.copy(path, folder / f"{name}.pt")
-        title = f"{named(cause)}: equal inputs, other outputs, in PyTorch {good.version} and {bad.version}.\n\n"
-        title += f"Seen at {place(cause)}."
-        text = TEMPLATE.read_text(encoding="utf-8")
-        for key, value in (("title", title), ("good", good.version), ("bad", bad.version)):
-            text = text.replace("{{" + key + "}}", value.replace("\\", "/").replace('"""', "'''"))
-        script = folder / "alone.py"
-        script.write_text(text, encoding="utf-8")
-        return script
-    return None
+@dataclass(frozen=True)
+class Region:
+    """A stored program of each side."""
+
+    kind: str
+    title: str
+    programs: Mapping[str, Path]  # by side: good, bad
+
+
+def extract(found: Outcome, good: Side, bad: Side, matrix: Matrix, out: Path) -> list[str]:
+    """Write both; lines that say where they are."""
+    stored = {
+        cause.kind: (cause, stored_programs(good, bad, cause.program))
+        for cause in found.causes if cause.program is not None
+    }  # fmt: skip
+    regions = [_region(cause.kind, "equal inputs, other outputs", place(cause), programs, good, bad)
+               for cause, programs in stored.values() if programs]  # fmt: skip
+    lines, folder = list[str](), out / FOLDER
+    if regions:
+        lines.append(f"alone: {_write_script(regions[0], good, bad, folder)}")
+    rows = (found.times or {}).get("rows", [])
+    for row in [row for row in rows if row["program"] and row["kind"] not in {region.kind for region in regions}]:
+        programs = {label: side.store / f"{row['program']}.pt" for label, side in (("good", good), ("bad", bad))}
+        regions.append(_region(row["kind"], "its time moved", row["line"], programs, good, bad))
+    if not regions:
+        return ["nothing to extract: no region was stored in both versions"]
+    made, problems = write_matrix(regions, good, bad, matrix, folder)
+    command = f"kernel-matrix matrix --matrix {shlex.quote(str(made))} --quick --device cpu"
+    return [*lines, *([f"as problem files: {command}"] if made else []), *problems]
+
+
+def _region(kind: str, what: str, where: str, programs: Mapping[str, Path], good: Side, bad: Side) -> Region:
+    title = f"{named(kind)}: {what}, in PyTorch {good.version} and {bad.version}.\n\nSeen at {where}."
+    return Region(kind, title.replace("\\", "/").replace('"""', "'''"), programs)
+
+
+def _write_script(region: Region, good: Side, bad: Side, folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    for name, path in region.programs.items():
+        shutil.copy(path, folder / f"{name}.pt")
+    text = TEMPLATE.read_text(encoding="utf-8")
+    for key, value in (("title", region.title), ("good", good.version), ("bad", bad.version)):
+        text = text.replace("{{" + key + "}}", value)
+    script = folder / "alone.py"
+    script.write_text(text, encoding="utf-8")
+    return script
+
+
+def write_matrix(
+    regions: Sequence[Region], good: Side, bad: Side, matrix: Matrix, folder: Path
+) -> tuple[Path | None, list[str]]:
+    """A matrix.yaml of the regions that can be problem files, None where none can; and why others cannot, in words."""
+    names = _names([region.kind for region in regions])
+    requests = [
+        {"name": name, "title": region.title, "version": good.version, **_texts(region.programs)}
+        for name, region in zip(names, regions, strict=True)
+    ]
+    written = bad.problems(requests)
+    results = protocol.read_json(str(written / "result.json"))
+    problems = [f"no problem file of {name}: {results[name]['error']}" for name in names if results[name]["error"]]
+    operators = list[Operator]()
+    folder.mkdir(exist_ok=True)
+    for name in names:
+        if not results[name]["error"]:
+            shutil.copy(written / f"{name}.py", folder)
+            trials = DRAWN_TRIALS if results[name]["drawn"] else STORED_TRIALS
+            dtypes = [results[name]["dtype"]]
+            operators.append(Operator(problem=f"{name}.py", dtypes=dtypes, devices=["cpu"], trials=trials))
+    if not operators:
+        return None, problems
+    for side in (good, bad):
+        pins = folder / "docker" / "pins"
+        pins.mkdir(parents=True, exist_ok=True)
+        shutil.copy(side.pins, pins)
+    threads = int(os.environ.get("OMP_NUM_THREADS", good.threads))
+    made = matrix.model_copy(update={"operators": operators, "workloads": [], "slurm": {}, "cpu_threads": threads})
+    path = folder / "matrix.yaml"
+    path.write_text(matrix_text(made), encoding="utf-8")
+    return path, problems
+
+
+def _texts(paths: Mapping[str, Path]) -> dict[str, str]:
+    return {side: str(path) for side, path in paths.items()}
+
+
+def _names(kinds: Sequence[str]) -> list[str]:
+    """A name of each, by its first operator; no two are the same."""
+    names = list[str]()
+    for kind in kinds:
+        first = next(name for name in re.split(r"[^A-Za-z0-9_.]+", kind) if name not in ("nothing", ""))
+        name = re.sub(r"[^a-z0-9_]", "_", first.lower()).strip("_")[:50]
+        names.append(name if name not in names else f"{name}_{len(names)}")
+    return names

@@ -67,6 +67,9 @@ class End:
     exception: str = ""
     unsupported: str = ""
     duration_s: float = 0.0
+    start_bytes: int = 0  # resident before the script began: PyTorch itself
+    peak_bytes: int = 0  # resident at most
+    elsewhere: tuple[str, ...] = ()  # numbers that left PyTorch outside of the part that is recorded
     printed: str = ""
     notes: tuple[str, ...] = ()
 
@@ -75,7 +78,7 @@ class End:
 class Trace:
     operators: tuple[Operator, ...]
     end: End = End()
-    alive: tuple[Place, ...] = ()  # outputs that the script still held at its end
+    alive: tuple[Place, ...] = ()  # outputs that the script still held at its end, or that what is not recorded read
     sketches: np.ndarray[Any, np.dtype[np.float64]] = field(default_factory=lambda: np.zeros((0, BUCKETS)))
 
     def output(self, place: Place) -> Value:
@@ -106,9 +109,10 @@ def parse_operator(line: str) -> Operator:
 
 def load_end(folder: Path) -> End:
     found = protocol.read_json(str(folder / "end.json"))
-    names = ("torch", "code", "exception", "unsupported", "duration_s")
+    names = ("torch", "code", "exception", "unsupported", "duration_s", "start_bytes", "peak_bytes")
     printed = (folder / "stdout.txt").read_text(encoding="utf-8", errors="replace")
-    return End(**{name: found[name] for name in names}, printed=printed, notes=tuple(found["notes"]))
+    values = {**{name: found[name] for name in names}, **{name: tuple(found[name]) for name in ("elsewhere", "notes")}}
+    return End(**values, printed=printed)
 
 
 def load_trace(folder: Path) -> Trace:

@@ -50,12 +50,16 @@ class Outcome:
     good: str
     bad: str
     command: list[str]
+    options: list[str] = field(default_factory=list)  # of the trace, that decide what is recorded and measured
+    part: str = ""  # of the script, that was recorded; empty: all
     verdict: str = NOTHING_MOVED
     grade: str = ""
     answer: str = ""  # the headline
     rest: list[list[str]] = field(default_factory=list)  # [label, sentence]
     numbers: float | None = None  # largest relative difference of a number that left PyTorch
     tensors: float | None = None  # and of a tensor that was left
+    elsewhere: float | None = None  # and of a number that left PyTorch outside of the part
+    elsewhere_left: float | None = None  # that is left when outputs were put back
     causes: list[Cause] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
     comes_back: bool | None = None
@@ -71,6 +75,7 @@ class Outcome:
     entry: list[str] = field(default_factory=lambda: ["", ""])  # what came in otherwise than by an operator, and where
     cost: dict[str, dict[str, float]] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    times: dict[str, Any] | None = None  # as `timing.measure` has it
     notes: list[str] = field(default_factory=list)
     runs: int = 0
 

@@ -36,6 +36,9 @@ PIN = TypeAdapter(Package)
 TRACER = Path(__file__).parent.parent / "tracer"
 
 
+Steps = tuple[int, int | None]  # the first one, and the one behind the last
+
+
 @dataclass(frozen=True)
 class Script:
     """What is run: `python FILE`, `python -m MODULE` or `pytest`, with its arguments, in the user's folder."""
@@ -45,27 +48,45 @@ class Script:
     arguments: tuple[str, ...]
     eager: bool = False
     timeout_s: float = 3600.0
+    only: str = ""  # the module below which operators are recorded
+    steps: Steps | None = None
+
+    @property
+    def part(self) -> str:
+        """What is recorded, in words; empty: all."""
+        first, stop = self.steps or (0, None)
+        last = "the last" if stop is None else f"{stop - 1}"
+        steps = "" if self.steps is None else f"step {first}" if last == f"{first}" else f"steps {first} to {last}"
+        return " in ".join(filter(None, [self.only, steps]))
+
+    @property
+    def options(self) -> list[str]:
+        """As they were typed."""
+        first, stop = self.steps or (0, None)
+        span = f"--steps={first}:{'' if stop is None else stop}"
+        chosen = ((self.eager, "--eager"), (self.only, f"--only={self.only}"), (self.steps, span))
+        return [word for is_given, word in chosen if is_given]
 
     @property
     def package(self) -> str:
         return self.target.partition(".")[0] if self.kind == "module" else ""
 
 
-def parse_script(words: Sequence[str], *, eager: bool = False, timeout_s: float = 3600.0) -> Script:
+def parse_script(words: Sequence[str], **more: Any) -> Script:
     """InputError where the words are no command that can be traced."""
     program, *rest = words or [""]
     known = "write -- python SCRIPT.py ARGUMENTS, -- python -m MODULE ARGUMENTS, or -- pytest ARGUMENTS"
     if program == "pytest":
-        return Script("module", "pytest", tuple(rest), eager, timeout_s)
+        return Script("module", "pytest", tuple(rest), **more)
     if program not in ("python", "python3") or not rest:
         raise InputError(f"{program or 'no command'}: only Python scripts and pytest can be traced", known)
     if rest[0] == "-m" and len(rest) > 1:
-        return Script("module", rest[1], tuple(rest[2:]), eager, timeout_s)
+        return Script("module", rest[1], tuple(rest[2:]), **more)
     if rest[0].startswith("-"):
         raise InputError(f"python {rest[0]}: options of Python are not supported", known)
     if not Path(rest[0]).is_file():
         raise InputError(f"{rest[0]}: no such file", "name the script relative to this folder")
-    return Script("file", rest[0], tuple(rest[1:]), eager, timeout_s)
+    return Script("file", rest[0], tuple(rest[1:]), **more)
 
 
 @dataclass
@@ -77,6 +98,7 @@ class Side:
     script: Script
     out: Path
     threads: int
+    pins: Path = Path()
     count: int = 0
     tracer: subprocess.Popen[str] | None = None
 
@@ -86,11 +108,11 @@ class Side:
 
     def plain(self) -> End:
         """Run it without the recorder."""
-        return load_end(self.run({"record": False}))
+        return load_end(self.run({"with": "nothing"}))
 
     def record(self, **request: Any) -> Trace:
         """Run it with the recorder. InputError where the script does what the recorder cannot see."""
-        folder = self.run({"record": True, **request})
+        folder = self.run({"with": "record", **request})
         trace = load_trace(folder)
         if trace.end.unsupported:
             raise InputError(trace.end.unsupported, "see docs/trace.md, what cannot be traced")
@@ -105,12 +127,29 @@ class Side:
         request = {"task": "replay", "programs": {path.stem: str(path) for path in programs}}
         return self._start(request, "result.json")
 
+    def timed(self) -> tuple[End, list[str], list[int]]:
+        """Run it under the timer: how it ended, and names and nanoseconds of its operators, in their order."""
+        folder = self.run({"with": "time"})
+        found = protocol.read_json(str(folder / "times.json"))
+        names = [name.removeprefix("aten::") for name in found["names"]]
+        return load_end(folder), names, found["spent_ns"]
+
+    def time_programs(self, programs: Sequence[Path]) -> dict[str, dict[str, Any]]:
+        """By stem: `median_s` of a call, and `error`."""
+        request = {"task": "time", "programs": {path.stem: str(path) for path in programs}}
+        found: dict[str, dict[str, Any]] = protocol.read_json(str(self._start(request, "result.json") / "result.json"))
+        return found
+
+    def problems(self, regions: Sequence[Mapping[str, str]]) -> Path:
+        """Write stored regions as problem files; the folder with them and `result.json`, by their names."""
+        return self._start({"task": "problems", "regions": regions}, "result.json")
+
     def run(self, more: Mapping[str, Any]) -> Path:
         """Run it with these keys of the request besides; its folder."""
         script = self.script
         request = {
             "task": "run", "kind": script.kind, "target": script.target, "arguments": script.arguments,
-            "eager": script.eager, **more,
+            "eager": script.eager, "only": script.only, "steps": script.steps, **more,
         }  # fmt: skip
         return self._start(request, "end.json")
 
@@ -251,6 +290,7 @@ def prepare(
         if script.package == "pytest" and "pytest" not in record.pins:
             remedy = "--requirements FILE, with a line such as pytest==8.3.4"
             raise InputError("pytest: not in the environments", remedy)
+        python = executor.folder(record) / "venv" / "bin" / "python"
         label = version if version not in [side.version for side in sides] else f"{version}-again"
-        sides.append(Side(label, executor.folder(record) / "venv" / "bin" / "python", script, out, threads))
+        sides.append(Side(label, python, script, out, threads, pins))
     return sides, notes

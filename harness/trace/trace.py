@@ -14,7 +14,15 @@ from harness.errors import InputError
 from harness.trace import answer
 from harness.trace import outcome as o
 from harness.trace.align import Alignment, changes
-from harness.trace.ends import distances, growth, held_by_one, printed_difference, result_of, unstable_lines
+from harness.trace.ends import (
+    distances,
+    growth,
+    held_by_one,
+    printed_difference,
+    relative_numbers,
+    result_of,
+    unstable_lines,
+)
 from harness.trace.judge import judge_all
 from harness.trace.localise import ARGUMENTS, DRAWS, LAYOUT, Site, entry
 from harness.trace.model import End, Operator, Trace
@@ -29,14 +37,18 @@ from harness.trace.prove import (
     unstable_operators,
 )
 from harness.trace.runs import Side
+from harness.trace.timing import measure
 
 SHOWN = 60  # rows of a table
 POINTS = 400  # of the picture
 
 
-def trace(good: Side, bad: Side, command: Sequence[str], notes: Sequence[str], say: Say) -> Outcome:
+def trace(
+    good: Side, bad: Side, command: Sequence[str], notes: Sequence[str], say: Say, with_times: bool = False
+) -> Outcome:
     """Everything that was found. InputError where the script cannot be traced."""
-    found = Outcome(good=good.version, bad=bad.version, command=list(command), notes=list(notes))
+    found = Outcome(good=good.version, bad=bad.version, command=list(command), notes=list(notes), part=good.script.part)
+    found.options = [*good.script.options, *(["--time"] if with_times else [])]
     recorded = {}
     for side in (good, bad):
         say(f"{side.version}, without the recorder")
@@ -69,6 +81,8 @@ def trace(good: Side, bad: Side, command: Sequence[str], notes: Sequence[str], s
         found.causes = [_cause(kind, site, g, b, Proof()) for kind, site in reversed(kinds.items())]
     else:
         _prove(found, experiment, unstable)
+    if with_times and ends[0].ended == ends[1].ended:
+        found.times = measure(good, bad, g, b, experiment.alignment, say)
     found.runs = good.count + bad.count
     answer.write(found)
     return found
@@ -95,6 +109,8 @@ def _facts(found: Outcome, experiment: Experiment) -> None:
     g, b, alignment = experiment.given, experiment.taken, experiment.alignment
     ends = (experiment.wanted, experiment.had)
     found.numbers, found.tensors = distances(*ends)
+    if found.part:
+        found.elsewhere = relative_numbers(g.end.elsewhere, b.end.elsewhere)
     if g.end.code and ends[0].ended == ends[1].ended:
         found.notes.append(f"both versions end with {_ended(g)}: what comes before it was compared")
     for side, count, line in held_by_one(*ends):
@@ -164,6 +180,7 @@ def _prove(found: Outcome, experiment: Experiment, unstable: set[int]) -> None:
     found.dropped = proof.dropped
     if proof.after is not None:
         found.comes_back, found.left = proof.comes_back, proof.left
+        found.elsewhere_left = relative_numbers(experiment.given.end.elsewhere, proof.after.end.elsewhere)
     if proof.comes_back:
         back = Experiment(bad, good, experiment.taken, experiment.given, say)
         found.reverse = back.confirm(reversed_kinds(proof.kinds))

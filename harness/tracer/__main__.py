@@ -1,9 +1,9 @@
 """`python -m tracer`: reads names of requests, a line each, and answers each with an exit code.
 
 PyTorch is imported once; every request runs in a process of its own, forked before any operator ran. A request is a
-file with an object: `task` ("run" or "replay"), `out` (a folder, where what is printed goes too) and what that task
-takes. Of a run: `kind` ("file" or "module"), `target`, `arguments`, `record`, `eager`, and of the recorder `store`,
-`programs`, `guards` and `puts`.
+file with an object: `task` ("run", "replay", "time" or "problems"), `out` (a folder, where what is printed goes too)
+and what that task takes. Of a run: `kind` ("file" or "module"), `target`, `arguments`, `eager`, `with` ("record",
+"time" or "nothing"), and of the recorder `only`, `steps`, `store`, `programs`, `guards` and `puts`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import os
 import sys
 
 from . import record  # noqa: F401 - so that no request imports PyTorch again
-from .replay import replay_all
+from .problem import write_problems
+from .replay import replay_all, time_all
 from .script import run_script
 
 
@@ -36,7 +37,8 @@ def work(path: str) -> int:
     sys.stdin = open(0, closefd=False)  # noqa: SIM115 - as long as the process
     for number, name in ((1, "stdout.txt"), (2, "stderr.txt")):
         os.dup2(os.open(os.path.join(request["out"], name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), number)
-    return replay_all(request) if request["task"] == "replay" else run_script(request)
+    tasks = {"run": run_script, "replay": replay_all, "time": time_all, "problems": write_problems}
+    return tasks[request["task"]](request)
 
 
 if __name__ == "__main__":

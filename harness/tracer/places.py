@@ -1,4 +1,5 @@
-"""Where an operator is called: the user's file and line, and the module path."""
+"""Where an operator is called: the user's file and line, the module path, the phase, and whether that is in the part
+that is recorded."""
 
 from __future__ import annotations
 
@@ -11,6 +12,9 @@ from typing import Any
 
 import torch
 from torch.nn.modules import module as modules
+from torch.optim import optimizer as optimizers
+
+from .part import Part
 
 OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
@@ -88,3 +92,46 @@ class Modules:
         outermost = self.stack[0][0]
         name = self.names[outermost].get(id(module))
         return f"{self.stack[-1][1]}.{kind}" if name is None else f"{self.stack[0][1]}.{name}"
+
+
+class Places:
+    """Of every operator as it is called. The line and module of one that autograd calls are those of the forward
+    call, by autograd's sequence number."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        self.lines = Lines()
+        self.modules, self.part = Modules(), Part(request)
+        self.forward: dict[int, tuple[str, str]] = {}  # sequence number to (line, module)
+        self.optimizing = 0
+        self.hooks = [
+            optimizers.register_optimizer_step_pre_hook(self._enter_step),
+            optimizers.register_optimizer_step_post_hook(self._leave_step),
+        ]
+
+    def here(self) -> dict[str, str] | None:
+        """Line, phase and module path of what is called; None outside of the part that is recorded."""
+        line, module, phase = "", self.modules.path, "optimizer" if self.optimizing else "forward"
+        if torch._C._current_graph_task_id() != -1:
+            phase = "backward"
+            line, by_autograd = self.lines.here()
+            node = torch._C._current_autograd_node() if by_autograd else None
+            known = self.forward.get(node._sequence_nr()) if node is not None else None
+            line, module = known or (line, module)
+        inside = self.part.has(module)
+        if inside and not line:
+            line, _ = self.lines.here()
+        if torch.is_grad_enabled():
+            self.forward.setdefault(torch._C._autograd._get_sequence_nr() - 1, (line, module))
+        return {"l": line, "p": phase, "m": module} if inside else None
+
+    def close(self) -> None:
+        for hook in self.hooks:
+            hook.remove()
+        self.modules.close()
+
+    def _enter_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self.optimizing += 1
+
+    def _leave_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self.optimizing -= 1
+        self.part.step += not self.optimizing

@@ -6,6 +6,7 @@ A program is a list of calls. A tensor in a call is stored, or refers to the out
 from __future__ import annotations
 
 import os
+import time
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ class Programs:
         self.out, self.wanted = out, wanted
         self.calls: dict[str, list[Any]] = {program["name"]: [] for program in wanted}
         self.outputs: dict[str, dict[Any, Any]] = {program["name"]: {} for program in wanted}
+        self.generator: Any = None  # of the operator that runs now
         self.of: dict[int, list[dict[str, Any]]] = {}
         for program in wanted:
             for index in program["operators"]:
@@ -42,7 +44,8 @@ class Programs:
                     return type(value)(map(put, value))
                 return None if isinstance(value, torch.Generator) else value
 
-            state = generator_of(args, kwargs).get_state() if operator.random else None
+            self.generator = generator_of(args, kwargs) if operator.random else None
+            state = self.generator.get_state() if self.generator is not None else None
             call: dict[str, Any] = {"index": index, "name": operator.name, "args": list(map(put, args)), "state": state}
             call["kwargs"] = {name: put(value) for name, value in kwargs.items()}
             call["written"] = operator.written
@@ -50,7 +53,9 @@ class Programs:
 
     def after(self, index: int, slots: list[Any]) -> None:
         for program in self.of.get(index, ()):
-            outputs = self.outputs[program["name"]]
+            call, outputs = self.calls[program["name"]][-1], self.outputs[program["name"]]
+            if call["state"] is not None and torch.equal(call["state"], self.generator.get_state()):
+                call["state"] = None  # it could have drawn, and did not
             outputs.update({(op, slot): slots[slot].detach().clone() for op, slot in program["keep"] if op == index})
             if index == program["operators"][-1]:
                 made = {"calls": self.calls[program["name"]], "outputs": outputs}
@@ -58,8 +63,9 @@ class Programs:
                 torch.save(made, os.path.join(self.out, program["name"] + ".pt"), pickle_protocol=4)
 
 
-def run(program: dict[str, Any], exact: bool = False) -> dict[Any, Any]:
-    """The kept outputs, as the program gives them here and now; `exact`: with all that is floating in float64."""
+def run(program: dict[str, Any], exact: bool = False, spent_ns: list[int] | None = None) -> dict[Any, Any]:
+    """The kept outputs, as the program gives them here and now; `exact`: with all that is floating in float64. What its
+    calls alone took is appended to `spent_ns`."""
     made: dict[Any, Any] = {}
 
     def take(value: Any) -> Any:
@@ -71,6 +77,7 @@ def run(program: dict[str, Any], exact: bool = False) -> dict[Any, Any]:
             return type(value)(map(take, value))
         return torch.float64 if exact and isinstance(value, torch.dtype) and value.is_floating_point else value
 
+    taken = 0
     for call in program["calls"]:
         if call["state"] is not None:
             torch.default_generator.set_state(call["state"])
@@ -81,11 +88,16 @@ def run(program: dict[str, Any], exact: bool = False) -> dict[Any, Any]:
         mutated: list[Any] = []
         function = getattr(getattr(getattr(torch.ops, namespace), name), overload or "default")
         with torch.no_grad():
-            flatten(function(*args, **kwargs), slots)
+            started = time.perf_counter_ns()
+            result = function(*args, **kwargs)
+            taken += time.perf_counter_ns() - started
+        flatten(result, slots)
         for place, key in call["written"]:
             flatten(args[place] if place < len(args) else kwargs.get(key), mutated)
         slots += [each for each in mutated if all(each is not other for other in slots)]
         made.update({(call["index"], slot): tensor for slot, tensor in enumerate(slots)})
+    if spent_ns is not None:
+        spent_ns.append(taken)
     return {place: made[place] for place in program["outputs"]}
 
 

@@ -3,7 +3,8 @@
 A line: `i` index, `n` name and overload, `p` phase, `m` module path, `l` the user's line (of an operator that autograd
 calls that of the forward call), `in` and `out` (per tensor: digest, type and shape, strides, source or row of the
 sketch), `s` all other arguments, `g` digest of the generator's state where it is random, `v` the value that leaves
-PyTorch, `put` and `fed` where outputs and inputs were replaced.
+PyTorch, `put` and `fed` where outputs and inputs were replaced. What lies outside of the part that is asked for has no
+line.
 """
 
 from __future__ import annotations
@@ -14,13 +15,12 @@ import traceback
 from typing import Any
 
 import torch
-from torch.optim import optimizer as optimizers
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .digest import UNKNOWN, digest, sketch
 from .methods import Methods
 from .operators import Operator, flatten, generator_of, rebuilt
-from .places import Lines, Modules
+from .places import Places
 from .programs import Programs
 from .storages import State, Storages, geometry
 
@@ -34,16 +34,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.count = self.rows = 0
         self.operators: dict[Any, Operator] = {}
         self.storages = Storages()
-        self.lines, self.modules = Lines(), Modules()
-        self.forward: dict[int, tuple[str, str]] = {}  # autograd's sequence number to (line, module)
-        self.optimizing = 0
+        self.places = Places(request)
+        self.handed: set[tuple[int, int]] = set()  # outputs that an operator outside of the part read
+        self.elsewhere: list[str] = []  # numbers that left PyTorch there
         self.notes: set[str] = set()
         self.alive: list[tuple[State, int, int]] = []
-        self.hooks = [
-            Methods(self.storages),
-            optimizers.register_optimizer_step_pre_hook(self._enter_step),
-            optimizers.register_optimizer_step_post_hook(self._leave_step),
-        ]
+        self.methods = Methods(self.storages)
         self.programs = Programs(request.get("programs", []), self.out)
         self.store = {int(op): slots for op, slots in request.get("store", {}).items()}
         self.guards = {int(op): guards for op, guards in request.get("guards", {}).items()}
@@ -67,14 +63,15 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         operator = self.operators.get(func)
         if operator is None:
             operator = self.operators[func] = Operator(func)
+        place = self.places.here()
+        if place is None:
+            return self._pass_by(operator, func, args, kwargs)
         index, self.count = self.count, self.count + 1
         inputs: list[Any] = []
         scalars: list[str] = []
         flatten(args, inputs, scalars)
         flatten(kwargs, inputs, scalars)
-        line: dict[str, Any] = {"i": index, "n": operator.name}
-        self._place(line)
-        line["s"] = scalars
+        line: dict[str, Any] = {"i": index, "n": operator.name, **place, "s": scalars}
         line["in"] = [self._input(tensor) for tensor in inputs]
         if operator.random:
             line["g"] = digest(generator_of(args, kwargs).get_state())
@@ -101,6 +98,24 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.file.write(json.dumps(line, separators=(",", ":")) + "\n")
         return result
 
+    def _pass_by(self, operator: Operator, func: Any, args: Any, kwargs: Any) -> Any:
+        """Outside of the part: what is read there was handed to it, and what is written there is known no more."""
+        inputs: list[Any] = []
+        flatten((args, kwargs), inputs)
+        for state in map(self.storages.known, inputs):
+            if state is not None and state.last is not None:
+                self.handed.add(state.last)
+        result = func(*args, **kwargs)
+        if operator.takes_value:
+            self.elsewhere.append(repr(result))
+        if operator.blank and not operator.written:
+            self.storages.allocated(result)
+        elif operator.written:
+            for state in map(self.storages.known, operator.mutated(args, kwargs)):
+                if state is not None:
+                    state.written(None)
+        return result
+
     def _fed(
         self, index: int, operator: Operator, args: Any, kwargs: Any, inputs: list[Any], line: dict[str, Any]
     ) -> Any:
@@ -112,21 +127,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
                 line.setdefault("fed", []).append(place)
         tensors = iter(inputs)
         return rebuilt(args, tensors), rebuilt(kwargs, tensors)
-
-    def _place(self, line: dict[str, Any]) -> None:
-        (here, by_autograd), module, phase = self.lines.here(), self.modules.path, "forward"
-        if torch._C._current_graph_task_id() != -1:
-            phase = "backward"
-        elif self.optimizing:
-            phase = "optimizer"
-        if by_autograd:
-            node = torch._C._current_autograd_node()
-            known = self.forward.get(node._sequence_nr()) if node is not None else None
-            if known is not None:
-                here, module = known
-        if torch.is_grad_enabled():
-            self.forward.setdefault(torch._C._autograd._get_sequence_nr() - 1, (here, module))
-        line["l"], line["p"], line["m"] = here, phase, module
 
     def _input(self, tensor: Any) -> list[Any]:
         if tensor.device.type != "cpu":
@@ -190,21 +190,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             row, self.rows = self.rows, self.rows + 1
         return [made, _type(tensor), list(_stride(tensor)), row]
 
-    def _enter_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        self.optimizing += 1
-
-    def _leave_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        self.optimizing -= 1
-
     def close(self) -> dict[str, Any]:
-        """What is told of the whole: `alive`, the outputs that the script still held when it ended."""
-        for hook in self.hooks:
-            hook.remove()
-        self.modules.close()
+        """What is told of the whole: `alive`, the outputs that the script still held when it ended, or that operators
+        outside of the part read; `elsewhere`, the numbers that left PyTorch outside of it."""
+        self.places.close()
+        self.methods.remove()
         self.file.close()
         self.sketches.close()
-        alive = [(op, slot) for state, op, slot in self.alive if state.last == (op, slot) and not state.alive.expired()]
-        return {"alive": alive, "notes": sorted(self.notes)}
+        held = {(op, slot) for state, op, slot in self.alive if state.last == (op, slot) and not state.alive.expired()}
+        told = {"alive": sorted(held | self.handed), "elsewhere": self.elsewhere, "notes": sorted(self.notes)}
+        part = self.places.part
+        return told if self.count or part.is_all else {**told, "unsupported": part.missed()}
 
 
 def _type(tensor: Any) -> str:

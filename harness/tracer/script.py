@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import runpy
 import sys
 import threading
@@ -15,6 +16,7 @@ import torch
 
 from .places import OWN
 from .record import Recorder
+from .timer import Timer
 
 
 class Unsupported(Exception):
@@ -22,7 +24,8 @@ class Unsupported(Exception):
 
 
 def run_script(request: dict[str, Any]) -> int:
-    """Run it; its exit code. `end.json` says how it ended, how long it took, and what the recorder saw by the way."""
+    """Run it; its exit code. `end.json` says how it ended, how long it took, its peak of resident memory, and what was
+    resident at its start: PyTorch itself."""
     sys.argv = [request["target"], *request["arguments"]]
     if request["kind"] == "file":
         sys.path[0] = os.path.dirname(os.path.abspath(request["target"]))
@@ -30,8 +33,11 @@ def run_script(request: dict[str, Any]) -> int:
         sys.path[0] = os.getcwd()
     notes: list[str] = []
     _watch(notes, request["eager"])
-    recorder = Recorder(request) if request["record"] else None
-    end: dict[str, Any] = {"torch": torch.__version__, "exception": "", "unsupported": "", "code": 0}
+    recorder: Recorder | Timer | None = None
+    if request["with"] != "nothing":
+        recorder = Recorder(request) if request["with"] == "record" else Timer(request)
+    end: dict[str, Any] = {"start_bytes": _peak_bytes(), "elsewhere": []}
+    end.update({"torch": torch.__version__, "exception": "", "unsupported": "", "code": 0})
     started = time.perf_counter()
     try:
         held = _run(request, recorder)
@@ -44,6 +50,7 @@ def run_script(request: dict[str, Any]) -> int:
         end["exception"] = f"{type(error).__name__}: {str(error)[:2000]}"
         _print_own(error)
     end["duration_s"] = time.perf_counter() - started
+    end["peak_bytes"] = _peak_bytes()
     if recorder is not None:
         if recorder.failed:  # that is no answer, whatever the script made of it
             print(recorder.failed, file=sys.stderr)
@@ -57,7 +64,11 @@ def run_script(request: dict[str, Any]) -> int:
     return int(end["code"])
 
 
-def _run(request: dict[str, Any], recorder: Recorder | None) -> Any:
+def _peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+
+
+def _run(request: dict[str, Any], recorder: Recorder | Timer | None) -> Any:
     """The script's globals, which keep alive what it still holds at its end."""
     if recorder is None:
         return _start(request)

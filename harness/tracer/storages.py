@@ -56,6 +56,19 @@ class Storages:
             self.states = {key: state for key, state in self.states.items() if not state.alive.expired()}
         return state
 
+    def known(self, tensor: Any) -> State | None:
+        """Its state, if it has one already."""
+        try:
+            return self.states.get(tensor.untyped_storage()._cdata)
+        except (RuntimeError, NotImplementedError):
+            return None
+
+    def allocated(self, tensor: Any) -> None:
+        """A new tensor that nothing has written."""
+        state = self.of(tensor)
+        if state is not None:
+            state.blank = True
+
     def digest(self, tensor: Any) -> str:
         """Of a tensor as it is now; "" where nothing has written it."""
         state = self.of(tensor)

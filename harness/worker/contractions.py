@@ -191,9 +191,18 @@ def _normalised(arrange: Arrange, affine: Affine, stored: bool = False) -> Speci
             found = found * weight
         if bias is not None:
             found = found + bias
+        mean, scale = (value.view(_statistics(call.name, call.args) or value.shape) for value in (mean, scale))
         return (found, mean, scale, *(call.args[0].new_empty(0) for _ in call.function._schema.returns[3:]))
 
     return run
+
+
+def _statistics(name: str, args: Sequence[Any]) -> tuple[int, ...]:
+    """The shape of the means that an operator returns; (): of one dimension."""
+    if name == "native_layer_norm":
+        ones = (1,) * len(args[1])
+        return (*args[0].shape[: -len(ones)], *ones)
+    return (args[3], args[6]) if name == "native_group_norm" else ()
 
 
 def _layer(args: Sequence[Any]) -> tuple[Any, float, Callable[[Any], Any]]:

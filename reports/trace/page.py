@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from harness.progress import printable
 from harness.trace.outcome import load
+from harness.trace.time_answer import grade, ratio_text
 from reports.render.pictures import ABOUT, CHECK, CROSS, badge
 from reports.render.templating import render_html
 from reports.text import words
@@ -31,10 +32,14 @@ BADGES = {  # verdict to colour and sign
 def terminal(found: Mapping[str, Any]) -> str:
     """The answer first, as in the page."""
     grade = f" [{found['grade']}]" if found["grade"] else ""
-    lines = [f"{words(found['verdict'])}{grade}: {found['answer']}"]
+    lines = [f"{verdict_text(found)}{grade}: {found['answer']}"]
     lines += [f"  {label + ':':7} {text}" for label, text in found["rest"]]
     lines += [f"note: {note}" for note in found["notes"]]
     return "\n".join(map(printable, [*lines, cost_text(found)]))
+
+
+def verdict_text(found: Mapping[str, Any]) -> str:
+    return f"{words(found['verdict'])}{' in this part' if found['part'] else ''}"
 
 
 def cost_text(found: Mapping[str, Any]) -> str:
@@ -93,12 +98,15 @@ def render(folder: Path) -> Path:
         render_html(
             "trace.html.j2",
             found=found,
-            badge=badge(colour, words(found["verdict"]), symbol),
+            badge=badge(colour, verdict_text(found), symbol),
             picture=growth_picture(found),
             value=value_text,
             cost=cost_text(found),
             command=shlex.join(found["command"]),
+            options="".join(f" {shlex.quote(word)}" for word in found["options"]),
             colour=colour,
+            grade=grade,
+            ratio=ratio_text,
         ),
         encoding="utf-8",
     )
