@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     Answers = List[Array]  # output, and gradients of Q, K and V
 
-DRAWN, TURNS = 20240521, 3  # the generator's key, and how often signs of errors are drawn
+DRAWN, TURNS = 20240521, 6  # the generator's key, and how often signs of errors are drawn
 NOTHING = 2.0**-40  # of two numbers: less is what float64 leaves where their difference is zero
 OUTPUTS = ("output", "grad of q", "grad of k", "grad of v")
 NO_DELTA, NO_SCALE, NO_KEEP_SCALE = "without rowsum(dO O)", "without the softmax scale", "without dropout's scale"
@@ -97,12 +97,15 @@ def attention(
 
     def one(shared: tuple[int, int]) -> None:
         numbers = range(shared[1] * sharing, (shared[1] + 1) * sharing)
+        sums: list[list[Array]] = []  # of K's and V's gradients: in float32 one pair, in half types one for each head
         for head in ((shared[0], number) for number in numbers):
             declared = truth.declared(dtype, precision, realisation, head[0] * heads + head[1])
             arithmetic: Callable[..., Any] = functools.partial(_half, **declared)
             if dtype == "float32":
                 arithmetic = functools.partial(_single, erring=realisation > 0, **declared)
-            own = [np.zeros(k.shape[:1:-1], np.float32 if dtype == "float32" else np.float64).T for _ in range(2)]
+            if not sums or dtype != "float32":
+                kind = np.float32 if dtype == "float32" else np.float64
+                sums.append([np.zeros(k.shape[:1:-1], kind).T for _ in range(2)])
             for block, part in blocks(head):
                 found = _exact(part, fault)
                 counts = fault != ONE_HEAD or head[1] == numbers[0]
@@ -111,10 +114,10 @@ def attention(
                 for array, values in zip(exact[2:], found[2:]):
                     array[shared][: len(values)] += values if counts else 0.0
                 if emulates:
-                    count = len(part.k)
-                    emulated[0][head][block], emulated[1][head][block] = arithmetic(part, *(a[:count] for a in own))
-            for array, values in zip(emulated[2:], own):
-                array[shared] = _rounded(array[shared] + _rounded(values, dtype), dtype)
+                    own = (each[: len(part.k)] for each in sums[-1])
+                    emulated[0][head][block], emulated[1][head][block] = arithmetic(part, *own)
+        for array, parts in zip(emulated[2:], zip(*sums)):
+            array[shared] = _rounded(np.sum([_rounded(each, dtype) for each in parts], axis=0), dtype)
 
     list(each(one, np.ndindex(k.shape[0], k.shape[1])))
     return exact, emulated
@@ -159,10 +162,11 @@ def _again(logits: Array, largest: Array, total: Array, empty: Array) -> Array:
 
 
 def turned(exact: Array, emulated: Array, number: int) -> Array:
-    """The emulation with the signs of each row's errors drawn anew: where few rows carry most of a gradient's error, as
-    where one key has nearly all weight, their mean is near zero by luck."""
-    drawn = inputs.deviates(DRAWN, number, 0, exact[..., 0].size).reshape(exact.shape[:-1])
-    found: Array = exact + np.where(drawn > 0, 1.0, -1.0)[..., None] * (emulated - exact)
+    """The emulation with the signs of its errors drawn anew, of rows or of elements. A mean over errors is near zero by
+    luck where few rows carry most of it, as where one key has nearly all weight, or where there are few rows at all."""
+    shape = exact.shape if number % 2 else (*exact.shape[:-1], 1)
+    drawn = inputs.deviates(DRAWN, number, 0, int(np.prod(shape))).reshape(shape)
+    found: Array = exact + np.where(drawn > 0, 1.0, -1.0) * (emulated - exact)
     return found
 
 
