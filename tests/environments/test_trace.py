@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.environments, pytest.mark.timeout(900)]
 
 SAMPLE = (  # of tests/programs: each shows something that the others do not; `python -m tests.programs` has them all
     "bfloat16", "checkpointing", "convnet", "custom_function", "encoder", "language_model", "lstm", "nondeterministic",
-    "raises", "same_kind", "scheduler", "sparse", "transposed",
+    "raises", "same_kind", "sparse", "transposed",
 )  # fmt: skip
 
 
@@ -31,9 +31,7 @@ def test_the_right_operator_and_line_are_named(name: str, tmp_path: Path) -> Non
     assert found["answer"][:40] in (tmp_path / "out" / "index.html").read_text().replace("&#39;", "'")
 
 
-def test_the_extracted_script_shows_it_alone(
-    pinned_pythons: list[Path], tmp_path: Path
-) -> None:
+def test_the_extracted_script_shows_it_alone(pinned_pythons: list[Path], tmp_path: Path) -> None:
     traced("two_changes", tmp_path / "out", "--extract")
     script = tmp_path / "out" / "alone" / "alone.py"
     assert len(script.read_text().splitlines()) <= 60
