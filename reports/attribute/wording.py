@@ -93,6 +93,8 @@ SENTENCES = {
     "PyTorch runs another attention backend for it in {this}.",
     "operator_inside_moved": "{kernel} calls PyTorch's operators from {file} the same in both environments: one of "
     "these operators changed.",
+    "operator_or_choice_moved": "{kernel} calls PyTorch's operators from {file} the same in both environments: one of "
+    "these operators changed, or what the file chooses or draws by itself.",
     # what is refused
     "refused_by_itself": "{kernel} does not support this shape or type{where}, by its own error code: {message}",
     "refused_by_error": "{kernel} uses something that PyTorch has no code for {where}: {message}",
@@ -156,8 +158,9 @@ EXPLAINED = frozenset(
         "component_moved", "component_together", "component_of_time",
         "uninitialised", "unwritten", "out_of_bounds", "race", "wrong_stream", "second_device", "writes_inputs",
         "keeps_state", "drawn_once", "predecessor", "not_repeatable", "model_draws", "other_lines_run",
-        "draws_otherwise", "another_backend_inside", "operator_inside_moved", "raises_on_one_side", "another_operator",
-        "same_operator", "operators_of_profile", "many_small_calls", "own_threads", "code_of_time", "unexplained",
+        "draws_otherwise", "another_backend_inside", "operator_inside_moved", "operator_or_choice_moved",
+        "raises_on_one_side", "another_operator", "same_operator", "operators_of_profile", "many_small_calls",
+        "own_threads", "code_of_time", "unexplained",
     }
 )  # fmt: skip
 

@@ -232,9 +232,10 @@ def made_of_operators(case: CaseFacts) -> Cause | None:
     one_text = RuledOut(
         rival="the kernel's code", how=f"{listed(info.sources)}: the same text, and no machine code of its own"
     )
+    inside = "operator_inside_moved" if known else "operator_or_choice_moved"
     return make(
         case, causes.DEFAULT_BACKEND_MOVED if swapped else causes.REFERENCE_MOVED, STRONG if known else SUGGESTIVE,
-        "another_backend_inside" if swapped else "operator_inside_moved", cells,
+        "another_backend_inside" if swapped else inside, cells,
         [
             *([Seen(text=f"by its profiles: {swapped.text}", record=swapped.record)] if swapped else []),
             *(cell.why for cell in cells[:3]),
@@ -243,7 +244,7 @@ def made_of_operators(case: CaseFacts) -> Cause | None:
         ],
         ruled_out=[
             excluded("the inputs", cells[0].inputs),
-            (excluded("the kernel's code", case.code) or one_text) if case.is_python else None,
+            (excluded("the kernel's code", case.code) or (one_text if known else None)) if case.is_python else None,
             excluded("chance", case.steady),
         ],
         figures=[figures.recipes_figure(cells[0])],
