@@ -73,6 +73,11 @@ class End:
     printed: str = ""
     notes: tuple[str, ...] = ()
 
+    @property
+    def failure(self) -> str:
+        """The exception or exit code; empty where it ended well."""
+        return self.exception or f"exit code {self.code}" * bool(self.code)
+
 
 @dataclass(frozen=True)
 class Trace:

@@ -34,8 +34,6 @@ from harness.worker import protocol
 OLDEST = (2, 1)  # the recorder needs what PyTorch 2.1 has
 PIN = TypeAdapter(Package)
 TRACER = Path(__file__).parent.parent / "tracer"
-
-
 Steps = tuple[int, int | None]  # the first one, and the one behind the last
 
 

@@ -63,7 +63,7 @@ def trace(
         found.notes += [note for note in one.end.notes if note not in found.notes]
     (g, g_again), (b, b_again) = recorded[good.version], recorded[bad.version]
     if not g.operators and not b.operators:
-        how = f"; it ends with {_ended(g)}" * bool(_ended(g))
+        how = f"; it ends with {g.end.failure}" * bool(g.end.failure)
         raise InputError(f"the script calls no operator of PyTorch{how}", f"run it by itself in {good.version}")
     experiment = Experiment(good, bad, g, b, say)
     ends = (experiment.wanted, experiment.had)
@@ -90,15 +90,10 @@ def trace(
 
 def require_undisturbed(version: str, plain: End, recorded: End) -> None:
     """InputError where the script ends in another way under the recorder."""
-    ends = [each.exception or f"exit code {each.code}" for each in (plain, recorded)]
-    if ends[0] != ends[1]:
-        message = f"{version}: the script ends otherwise when it is recorded: {ends[1]}; else: {ends[0]}"
+    if plain.failure != recorded.failure:
+        ends = [each.failure or "exit code 0" for each in (recorded, plain)]
+        message = f"{version}: the script ends otherwise when it is recorded: {ends[0]}; else: {ends[1]}"
         raise InputError(message, "leave out what disturbs the recorder; where its end is luck, run it again")
-
-
-def _ended(trace: Trace) -> str:
-    """How it ended; empty where it ended well."""
-    return trace.end.exception or f"exit code {trace.end.code}" * bool(trace.end.code)
 
 
 def _as_bad(indices: set[int], alignment: Alignment) -> set[int]:
@@ -112,11 +107,11 @@ def _facts(found: Outcome, experiment: Experiment) -> None:
     if found.part:
         found.elsewhere = relative_numbers(g.end.elsewhere, b.end.elsewhere)
     if g.end.code and ends[0].ended == ends[1].ended:
-        found.notes.append(f"both versions end with {_ended(g)}: what comes before it was compared")
+        found.notes.append(f"both versions end with {g.end.failure}: what comes before it was compared")
     for side, count, line in held_by_one(*ends):
         version = (found.good, found.bad)[side]
         found.notes.append(f"only {version} holds {count} of the tensors that are left; not compared; first: {line}")
-    found.ended = {"good": _ended(g), "bad": _ended(b)}
+    found.ended = {"good": g.end.failure, "bad": b.end.failure}
     found.entry = list(entry(g, b, alignment))
     found.changes = sorted(changes(g, b, alignment), key=lambda row: -int(str(row["times"])))[:SHOWN]
     curve = growth(g, b, alignment.pairs)

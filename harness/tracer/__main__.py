@@ -2,8 +2,9 @@
 
 PyTorch is imported once; every request runs in a process of its own, forked before any operator ran. A request is a
 file with an object: `task` ("run", "replay", "time" or "problems"), `out` (a folder, where what is printed goes too)
-and what that task takes. Of a run: `kind` ("file" or "module"), `target`, `arguments`, `eager`, `with` ("record",
-"time" or "nothing"), and of the recorder `only`, `steps`, `store`, `programs`, `guards` and `puts`.
+and what that task takes; `result.json` is what it gives. Of a run: `kind` ("file" or "module"), `target`, `arguments`,
+`eager`, `with` ("record", "time" or "nothing"), and of the recorder `only`, `steps`, `store`, `programs`, `guards` and
+`puts`.
 """
 
 from __future__ import annotations
@@ -37,8 +38,13 @@ def work(path: str) -> int:
     sys.stdin = open(0, closefd=False)  # noqa: SIM115 - as long as the process
     for number, name in ((1, "stdout.txt"), (2, "stderr.txt")):
         os.dup2(os.open(os.path.join(request["out"], name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), number)
-    tasks = {"run": run_script, "replay": replay_all, "time": time_all, "problems": write_problems}
-    return tasks[request["task"]](request)
+    if request["task"] == "run":
+        return run_script(request)
+    tasks = {"replay": replay_all, "time": time_all, "problems": write_problems}
+    results = tasks[request["task"]](request)
+    with open(os.path.join(request["out"], "result.json"), "w", encoding="utf-8") as file:
+        json.dump(results, file)
+    return 0
 
 
 if __name__ == "__main__":

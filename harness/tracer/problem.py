@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import ctypes
-import json
 import math
 import os
 import re
@@ -67,9 +66,9 @@ class Unwritable(Exception):
     """What a problem file cannot say; the message says why."""
 
 
-def write_problems(request: dict[str, Any]) -> int:
+def write_problems(request: dict[str, Any]) -> dict[str, Any]:
     """Of every region (`name`, `title`, `good` and `bad`, its programs, and the `version` of the good one): a file of
-    its name, and an entry of `result.json`: `dtype`, `drawn` (how many inputs are not the stored ones) and `error`."""
+    its name, and an entry: `dtype`, `drawn` (how many inputs are not the stored ones) and `error`."""
     results = {}
     for region in request["regions"]:
         result = results[region["name"]] = {"dtype": "", "drawn": 0, "error": ""}
@@ -80,9 +79,7 @@ def write_problems(request: dict[str, Any]) -> int:
                 file.write(text)
         except Unwritable as error:
             result["error"] = str(error)
-    with open(os.path.join(request["out"], "result.json"), "w", encoding="utf-8") as file:
-        json.dump(results, file)
-    return 0
+    return results
 
 
 def problem_text(title: str, version: str, good: dict[str, Any], bad: dict[str, Any]) -> tuple[str, str, int]:

@@ -75,8 +75,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         line["in"] = [self._input(tensor) for tensor in inputs]
         if operator.random:
             line["g"] = digest(generator_of(args, kwargs).get_state())
-        for place, wanted, group in self.guards.get(index, ()):
-            if place >= len(inputs) or line["in"][place][0] != wanted:
+        for position, wanted, group in self.guards.get(index, ()):
+            if position >= len(inputs) or line["in"][position][0] != wanted:
                 self.refused.add(group)
         if index in self.feeds:
             args, kwargs = self._fed(index, operator, args, kwargs, inputs, line)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import statistics
 import time
@@ -18,8 +17,8 @@ TIMES = 3
 WARM, FEWEST, MOST, MOST_S = 2, 5, 200, 1.0  # calls before, then at least and at most so many, within so many seconds
 
 
-def replay_all(request: dict[str, Any]) -> int:
-    """Of every program: its values and those of its float64 form, as float64 in files, and an entry of `result.json`:
+def replay_all(request: dict[str, Any]) -> dict[str, Any]:
+    """Of every program: its values and those of its float64 form, as float64 in files, and an entry of the result:
     `repeats` (digests of each time), `outputs` (dtype and shape of each), and `error` and `exact_error`, where PyTorch
     refused."""
     results: dict[str, dict[str, Any]] = {}
@@ -37,22 +36,18 @@ def replay_all(request: dict[str, Any]) -> int:
             _write(request["out"], name, "exact", run(program, exact=True))
         except Exception as error:
             result["exact_error"] = f"{type(error).__name__}: {str(error)[:500]}"
-    with open(os.path.join(request["out"], "result.json"), "w", encoding="utf-8") as file:
-        json.dump(results, file)
-    return 0
+    return results
 
 
-def time_all(request: dict[str, Any]) -> int:
-    """Of every program an entry of `result.json`: `median_s` of the calls alone, and `error`, where PyTorch refused."""
+def time_all(request: dict[str, Any]) -> dict[str, Any]:
+    """Of every program an entry: `median_s` of the calls alone, and `error`, where PyTorch refused."""
     results: dict[str, dict[str, Any]] = {}
     for name, path in request["programs"].items():
         try:
             results[name] = {"median_s": _median_s(torch.load(path, weights_only=False)), "error": ""}
         except Exception as error:
             results[name] = {"median_s": 0.0, "error": f"{type(error).__name__}: {str(error)[:500]}"}
-    with open(os.path.join(request["out"], "result.json"), "w", encoding="utf-8") as file:
-        json.dump(results, file)
-    return 0
+    return results
 
 
 def _median_s(program: dict[str, Any]) -> float:

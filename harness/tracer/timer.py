@@ -16,6 +16,8 @@ from .places import Places
 class Timer(TorchDispatchMode):  # type: ignore[misc]
     """What an operator takes is the time of its call: what PyTorch does below autograd, and not what the mode does."""
 
+    failed = ""  # as of the recorder; here what an operator raises is the script's own
+
     def __init__(self, request: dict[str, Any]) -> None:
         super().__init__()
         self.out, self.process = request["out"], os.getpid()

@@ -81,7 +81,7 @@ def attention(
     heads, rows = q.shape[1:3]
     sharing = heads // k.shape[1]
     exact, emulated = ([np.zeros(array.shape) for array in (q, q, k, v)] for _ in range(2))
-    step = max(1, (4 * truth.BLOCK_ELEMENTS if dtype == "float32" else truth.BLOCK_ELEMENTS) // k.shape[2])
+    step = truth.rows_at_once(dtype, k.shape[2])
 
     def blocks(head: tuple[int, int]) -> Iterator[tuple[slice, Rows]]:
         queries, keys, values = truth.of_head(q, k, v, head, dtype)

@@ -69,8 +69,7 @@ def attention(
     positions = np.arange(rows) if positions is None else positions
     truth = np.empty((batch, heads, rows, v.shape[3]))
     emulated = np.empty_like(truth)
-    # Each block of the float32 emulation walks over all keys one by one: few large blocks.
-    step = max(1, (4 * BLOCK_ELEMENTS if dtype == "float32" else BLOCK_ELEMENTS) // k.shape[2])
+    step = rows_at_once(dtype, k.shape[2])
 
     def one(head: tuple[int, int]) -> None:
         queries, keys, values = of_head(q, k, v, head, dtype)
@@ -88,6 +87,11 @@ def attention(
 
     list(each(one, np.ndindex(batch, heads)))
     return truth, emulated
+
+
+def rows_at_once(dtype: str, keys: int) -> int:
+    """Of a block. Each one of the float32 emulation walks over all keys one by one: few large blocks."""
+    return max(1, (4 * BLOCK_ELEMENTS if dtype == "float32" else BLOCK_ELEMENTS) // keys)
 
 
 def of_head(q: Array, k: Array, v: Array, head: tuple[int, int], dtype: str) -> Iterator[Array]:
