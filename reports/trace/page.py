@@ -69,7 +69,7 @@ def growth_picture(found: Mapping[str, Any]) -> Markup:
     parts = []
     for level in (0, -4, -8, -12, -16):
         at = y(10.0**level)
-        parts.append(f'<path class="axis" d="M40 {at}H{WIDTH - 10}"/><text x="2" y="{at + 4}">1e{level}</text>')
+        parts.append(f'<path class="axis" d="M40 {at}H{WIDTH - 10}"/><text x="36" y="{at + 4}">1e{level}</text>')
     line = "L".join(f"{x(place)} {y(value)}" for place, value in points)
     parts.append(f'<path class="ci" fill="none" d="M{line}"/>')
     for place, value in points:
@@ -77,8 +77,8 @@ def growth_picture(found: Mapping[str, Any]) -> Markup:
     for place in [cause["bad_index"] for cause in found["causes"] if cause["bad_index"] is not None]:
         parts.append(f'<path class="mt" d="M{x(place)} 6V{HEIGHT - 6}"/>')
     return Markup(
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="100%" role="img"><title>relative difference along the program; '
-        f"upright lines: where the versions part</title>{''.join(parts)}</svg>"
+        f'<div class="program"><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img"><title>relative difference along the '
+        f"program; upright lines: where the versions part</title>{''.join(parts)}</svg></div>"
     )
 
 
