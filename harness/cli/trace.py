@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import os
 import shutil
 from pathlib import Path
 
@@ -18,7 +19,8 @@ OWN = ("run-", "store-", "tracer-", "alone", "index.html", o.SUMMARY)  # beginni
 
 def add_options(parser: Parser) -> None:
     parser.usage = "kernel-matrix trace --good V --bad V [OPTIONS] -- python SCRIPT.py ARGUMENTS"
-    parser.add_argument("--good", required=True, metavar="V", help="the version whose result is wanted, such as 2.1.0")
+    wanted = "the version whose result is wanted, such as 2.1.0, or host: this machine's own"
+    parser.add_argument("--good", required=True, metavar="V", help=wanted)
     parser.add_argument("--bad", required=True, metavar="V", help="the version whose result is asked about")
     needs = "what the script needs besides torch: NAME==VERSION, a line each"
     parser.add_argument("--requirements", type=Path, metavar="FILE", help=needs)
@@ -35,14 +37,18 @@ def add_options(parser: Parser) -> None:
     parser.add_argument("--keep", action="store_true", help="keep the recorded runs and stored tensors")
     limit = "limit of one run, in seconds; default: 3600"
     parser.add_argument("--timeout", type=at_least(1), default=3600, metavar="S", help=limit)
+    bundle = "run in a bundle's environments; default: KERNEL_MATRIX_BUNDLE, if it is set"
+    parser.add_argument("--bundle", type=Path, metavar="DIR", help=bundle)
     add_matrix(parser)
     command = "python SCRIPT.py ..., python -m MODULE ... or pytest ..."
     parser.add_argument("script", nargs=argparse.REMAINDER, metavar="-- COMMAND", help=command)
 
 
 def run(options: argparse.Namespace) -> int:
+    from harness.isolate.choose import wanted_bundle
+    from harness.trace.environments import load_requirements, make_matrix, prepare
     from harness.trace.extract import extract
-    from harness.trace.runs import load_requirements, make_matrix, parse_script, prepare
+    from harness.trace.runs import parse_script
     from harness.trace.trace import trace
     from reports.trace.page import render, terminal
 
@@ -60,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
         raise InputError(f"{out}: holds other things than a trace", "name a new folder")
     pins = hashlib.sha256(repr((versions, requirements)).encode()).hexdigest()[:12]
     root = cache_folder() / "trace-pins" / pins if requirements else options.matrix.resolve().parent
-    (good, bad), notes = prepare(matrix, root, versions, script, out)
+    (good, bad), notes = prepare(matrix, root, script, out, wanted_bundle("auto", options.bundle, os.environ))
 
     def say(text: str) -> None:
         print(f"run: {text}", flush=True)

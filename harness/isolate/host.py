@@ -142,7 +142,7 @@ class HostExecutor(ProcessExecutor):
                 raise InfrastructureError(f"{find_host_python(self.worker).path}: {name} {why}", REMEDY)
         return seen, True, ""
 
-    def _python(self, environment: str) -> Path:
+    def python(self, environment: str) -> Path:
         return Path(find_host_python(self.worker).path)
 
     def _own_variables(self, task: Task, python: Path) -> dict[str, str]:

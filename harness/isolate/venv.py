@@ -45,7 +45,7 @@ class ProcessExecutor(BaseExecutor):
         self.namespaces, self.limits = namespaces, limits
 
     @abc.abstractmethod
-    def _python(self, environment: str) -> Path:
+    def python(self, environment: str) -> Path:
         """The interpreter of a prepared environment."""
 
     @abc.abstractmethod
@@ -56,7 +56,7 @@ class ProcessExecutor(BaseExecutor):
 
     def run(self, task: Task) -> Answer:
         self._refuse_if_stopped()  # it waited, for a lock, while what held that was ended
-        python = self._python(task.environment)
+        python = self.python(task.environment)
         variables = {
             "PYTHONPATH": str(self.worker),
             "PATH": f"{python.parent}{os.pathsep}{os.environ.get('PATH', '')}",
@@ -150,7 +150,7 @@ class VenvExecutor(ProcessExecutor):
             "--only-binary", ":all:", "--compile-bytecode", *indexes, "--requirements", str(pins),
         )  # fmt: skip
 
-    def _python(self, environment: str) -> Path:
+    def python(self, environment: str) -> Path:
         return self._pythons[environment]
 
     def _own_variables(self, task: Task, python: Path) -> dict[str, str]:

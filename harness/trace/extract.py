@@ -51,7 +51,7 @@ def extract(found: Outcome, good: Side, bad: Side, matrix: Matrix, out: Path) ->
     if not regions:
         return ["nothing to extract: no region was stored in both versions"]
     made, problems = write_matrix(regions, good, bad, matrix, folder)
-    command = f"kernel-matrix matrix --matrix {shlex.quote(str(made))} --quick --device cpu"
+    command = f"kernel-matrix matrix --matrix {shlex.quote(str(made))} --quick"
     return [*lines, *([f"as problem files: {command}"] if made else []), *problems]
 
 
@@ -91,13 +91,15 @@ def write_matrix(
             shutil.copy(written / f"{name}.py", folder)
             trials = DRAWN_TRIALS if results[name]["drawn"] else STORED_TRIALS
             dtypes = [results[name]["dtype"]]
-            operators.append(Operator(problem=f"{name}.py", dtypes=dtypes, devices=["cpu"], trials=trials))
+            devices = [results[name]["device"]]
+            operators.append(Operator(problem=f"{name}.py", dtypes=dtypes, devices=devices, trials=trials))
     if not operators:
         return None, problems
     for side in (good, bad):
         pins = folder / "docker" / "pins"
         pins.mkdir(parents=True, exist_ok=True)
-        shutil.copy(side.pins, pins)
+        if side.pins is not None:
+            shutil.copy(side.pins, pins)
     threads = int(os.environ.get("OMP_NUM_THREADS", good.threads))
     made = matrix.model_copy(update={"operators": operators, "workloads": [], "slurm": {}, "cpu_threads": threads})
     path = folder / "matrix.yaml"

@@ -8,31 +8,20 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
-from harness.config.environments import Environment, Package, package_versions
-from harness.config.indexes import choose_indexes
-from harness.config.matrix import ENVIRONMENTS, Matrix, load_matrix
-from harness.config.pins import ensure_pins
-from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError, InputError
 from harness.isolate.base import stage
 from harness.isolate.process import tail
-from harness.isolate.venv import VenvExecutor
-from harness.tools import cache_folder, physical_cores
+from harness.tools import cache_folder
 from harness.trace.model import End, Trace, load_end, load_trace
 from harness.worker import protocol
 
-OLDEST = (2, 1)  # the recorder needs what PyTorch 2.1 has
-PIN = TypeAdapter(Package)
 TRACER = Path(__file__).parent.parent / "tracer"
 Steps = tuple[int, int | None]  # the first one, and the one behind the last
 
@@ -96,7 +85,9 @@ class Side:
     script: Script
     out: Path
     threads: int
-    pins: Path = Path()
+    pins: Path | None = None
+    packages: Path | None = None  # what the interpreter does not find by itself
+    variables: Mapping[str, str] = field(default_factory=dict)
     count: int = 0
     tracer: subprocess.Popen[str] | None = None
 
@@ -200,95 +191,28 @@ class Side:
     def _variables(self) -> dict[str, str]:
         """The user's, but for what would make the versions differ in more than PyTorch."""
         own = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONHOME")}
-        paths = [str(stage(cache_folder(), TRACER)), *filter(None, [own.get("PYTHONPATH", "")])]
-        threads = str(self.threads)
+        given = [path for path in own.get("PYTHONPATH", "").split(os.pathsep) if path and not _is_tool(path)]
+        packages = [] if self.packages is None else [str(self.packages)]
+        paths = os.pathsep.join([str(stage(cache_folder(), TRACER)), *given, *packages])
         return {
             **own,
-            "PYTHONPATH": os.pathsep.join(paths),
+            "PYTHONPATH": paths,
+            "BUNDLE_PACKAGES": paths,  # what a bundle's Python takes for it
             "PYTHONHASHSEED": "0",
             "PYTHONNOUSERSITE": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
-            "CUDA_VISIBLE_DEVICES": "",
-            "OMP_NUM_THREADS": own.get("OMP_NUM_THREADS", threads),
+            "OMP_NUM_THREADS": own.get("OMP_NUM_THREADS", str(self.threads)),
             "PATH": f"{self.python.parent}{os.pathsep}{own.get('PATH', '')}",
+            **self.variables,
         }
+
+
+def _is_tool(path: str) -> bool:
+    """Whether it holds this tool's own packages, as where a bundle runs it."""
+    return Path(path, "kernel_matrix").is_dir()
 
 
 def stored_programs(good: Side, bad: Side, place: int) -> dict[str, Path]:
     """The first origin of a kind, as each side stored it, by side; empty where one of them did not."""
     found = {label: side.store / f"{label}-{place}.pt" for label, side in (("good", good), ("bad", bad))}
     return found if all(path.exists() for path in found.values()) else {}
-
-
-# -- environments -----------------------------------------------------------------------------------------------
-
-
-def load_requirements(path: Path) -> list[str]:
-    """As `parse_requirements`; InputError where the file cannot be read, too."""
-    try:
-        return parse_requirements(path.read_text(encoding="utf-8"), str(path))
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}", "name the file of the script's packages") from None
-
-
-def parse_requirements(text: str, path: str) -> list[str]:
-    """Exact pins. InputError where a line is none: both versions must have the same of everything."""
-    found = []
-    for number, line in enumerate(text.splitlines(), 1):
-        line = line.partition("#")[0].strip()
-        if not line:
-            continue
-        try:
-            PIN.validate_python(line)
-        except ValidationError:
-            raise InputError(f"{path}:{number}: {line!r} is no exact version", "write it as NAME==VERSION") from None
-        if "torch" not in package_versions([line]):
-            found.append(line)
-    return found
-
-
-def make_matrix(path: Path, versions: Sequence[str], requirements: Sequence[str]) -> Matrix:
-    """The environments: those of matrix.yaml where it has these versions, else the usual ones."""
-    from harness.search.bisect.subject import environment_of
-
-    for version in versions:
-        numbers = version.partition(".dev")[0].split(".")
-        if tuple(int(each) for each in numbers[:2] if each.isdecimal()) < OLDEST:
-            raise InputError(f"PyTorch {version}: the recorder needs 2.1 or newer", "choose a later version")
-    matrix = load_matrix(path)[0] if path.exists() else Matrix.model_construct(baseline=ENVIRONMENTS[0].id())
-    environments: list[Environment] = [environment_of(matrix, version, versions[0]) for version in versions]
-    if environments[0] == environments[1]:
-        environments[1] = environments[1].model_copy(update={"replica": 1})
-    given = package_versions(requirements)
-    kept = [each for each in matrix.packages if given.keys().isdisjoint(package_versions([each]))]
-    made = {"environments": environments, "packages": [*kept, *requirements], "kernels": [], "operators": []}
-    return matrix.model_copy(update={**made, "baseline": environments[0].id()})
-
-
-def prepare(
-    matrix: Matrix, root: Path, versions: Sequence[str], script: Script, out: Path
-) -> tuple[list[Side], list[str]]:
-    """The two sides, their environments made and proven; and what differs from what was asked for, in words.
-
-    InfrastructureError where an environment cannot be made, InputError where it lacks what the script starts with.
-    """
-    indexes, fallbacks = choose_indexes(matrix, strict=False)
-    threads = physical_cores()
-    executor = VenvExecutor(cache_folder(), threads)
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
-    sides = list[Side]()
-    notes = list(dict.fromkeys(f"wheels come from a fallback: {why}" for why in fallbacks.values()))
-    for version, spec in zip(versions, matrix.environments, strict=True):
-        environment = PlannedEnvironment(spec=spec, index=indexes[spec.id()])
-        pins, _ = ensure_pins(root, environment, matrix)
-        record = executor.prepare(environment, pins)
-        if record.status != protocol.OK:
-            raise InfrastructureError(f"{environment.id}: {record.message}", "see: nox -s doctor")
-        if script.package == "pytest" and "pytest" not in record.pins:
-            remedy = "--requirements FILE, with a line such as pytest==8.3.4"
-            raise InputError("pytest: not in the environments", remedy)
-        python = executor.folder(record) / "venv" / "bin" / "python"
-        label = version if version not in [side.version for side in sides] else f"{version}-again"
-        sides.append(Side(label, python, script, out, threads, pins))
-    return sides, notes

@@ -39,9 +39,27 @@ class Operator:
 
 
 def generator_of(args: Any, kwargs: Any) -> Any:
-    """What a random operator on the CPU draws from: the generator that it is given, or else PyTorch's own."""
+    """What a random operator draws from: the generator that it is given, or else PyTorch's own for its device."""
     given = (each for each in (*args, *kwargs.values()) if isinstance(each, torch.Generator))
-    return next(given, torch.default_generator)
+    return next(given, None) or own_generator(_device(args, kwargs))
+
+
+def own_generator(device: Any) -> Any:
+    """PyTorch's own generator of a device."""
+    if device.type != "cuda":
+        return torch.default_generator
+    torch.cuda.init()
+    return torch.cuda.default_generators[torch.cuda.current_device() if device.index is None else device.index]
+
+
+def _device(args: Any, kwargs: Any) -> Any:
+    """Where an operator runs: the device that it is asked for, or else that of its first tensor."""
+    asked = kwargs.get("device")
+    if asked is not None:
+        return torch.device(asked)
+    tensors: list[Any] = []
+    flatten((args, kwargs), tensors)
+    return tensors[0].device if tensors else torch.device("cpu")
 
 
 def rebuilt(value: Any, tensors: Iterator[Any]) -> Any:

@@ -68,13 +68,14 @@ class Unwritable(Exception):
 
 def write_problems(request: dict[str, Any]) -> dict[str, Any]:
     """Of every region (`name`, `title`, `good` and `bad`, its programs, and the `version` of the good one): a file of
-    its name, and an entry: `dtype`, `drawn` (how many inputs are not the stored ones) and `error`."""
+    its name, and an entry: `dtype`, `device`, `drawn` (how many inputs are not the stored ones) and `error`."""
     results = {}
     for region in request["regions"]:
-        result = results[region["name"]] = {"dtype": "", "drawn": 0, "error": ""}
+        result = results[region["name"]] = {"dtype": "", "device": "", "drawn": 0, "error": ""}
         try:
             good, bad = (torch.load(region[side], weights_only=False) for side in ("good", "bad"))
-            text, result["dtype"], result["drawn"] = problem_text(region["title"], region["version"], good, bad)
+            text, made = problem_text(region["title"], region["version"], good, bad)
+            result.update(made)
             with open(os.path.join(request["out"], region["name"] + ".py"), "w", encoding="utf-8") as file:
                 file.write(text)
         except Unwritable as error:
@@ -82,8 +83,10 @@ def write_problems(request: dict[str, Any]) -> dict[str, Any]:
     return results
 
 
-def problem_text(title: str, version: str, good: dict[str, Any], bad: dict[str, Any]) -> tuple[str, str, int]:
-    """(the file's text, the dtype of its workload, how many inputs are drawn). Unwritable where it cannot be."""
+def problem_text(
+    title: str, version: str, good: dict[str, Any], bad: dict[str, Any]
+) -> tuple[str, dict[str, Any]]:
+    """(the file's text, `dtype`, `device` and `drawn` of its workload). Unwritable where it cannot be."""
     inputs = Inputs()
     bodies = [_body(program, inputs) for program in (good, bad)]
     dtype = inputs.dtype()
@@ -98,7 +101,7 @@ def problem_text(title: str, version: str, good: dict[str, Any], bad: dict[str, 
     text = f'"""{title}\n\nWritten by kernel-matrix trace.{_told(drawn)}\n"""\n{HEAD}'
     text += "".join(f"\ndef {name}({names}):\n{body}\n\n" for name, body in functions)
     text += MODEL.format(names=names, layout=inputs.layout(dtype), call=call, made="".join(made))
-    return text, str(dtype)[6:], drawn
+    return text, {"dtype": str(dtype)[6:], "device": inputs.device(), "drawn": drawn}
 
 
 def _told(drawn: int) -> str:
@@ -120,6 +123,9 @@ class Inputs:
 
     def names(self) -> list[str]:
         return [f"x{place}" for place in range(len(self.tensors))]
+
+    def device(self) -> str:
+        return "cuda" if any(tensor.is_cuda for tensor in self.tensors.values()) else "cpu"
 
     def dtype(self) -> Any:
         """What floating-point inputs are cast to: the one that holds all of theirs."""
@@ -159,6 +165,7 @@ def _order(tensor: Any) -> list[int]:
 
 
 def _stored(tensor: Any) -> str:
+    tensor = tensor.cpu()
     raw = ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size()) if tensor.numel() else b""
     text = base64.b64encode(zlib.compress(raw)).decode()
     return f"stored({tensor.dtype}, {list(tensor.shape)}, {text!r})"
@@ -210,7 +217,7 @@ def _body(program: dict[str, Any], inputs: Inputs) -> str:
 
 def _literal(value: Any) -> str:
     if isinstance(value, torch.device):
-        return f'torch.device("{value}")'
+        return f'torch.device("{value.type}")'
     if isinstance(value, (torch.dtype, torch.layout, torch.memory_format)):
         return str(value)
     if isinstance(value, float) and not math.isfinite(value):

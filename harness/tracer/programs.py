@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from .operators import Operator, flatten, generator_of
+from .operators import Operator, flatten, generator_of, own_generator
 from .storages import Storages
 
 STORED, EARLIER = "stored tensor", "output of an earlier call"
@@ -47,6 +47,7 @@ class Programs:
             self.generator = generator_of(args, kwargs) if operator.random else None
             state = self.generator.get_state() if self.generator is not None else None
             call: dict[str, Any] = {"index": index, "name": operator.name, "args": list(map(put, args)), "state": state}
+            call["device"] = "cpu" if self.generator is None else str(self.generator.device)  # of the generator
             call["kwargs"] = {name: put(value) for name, value in kwargs.items()}
             call["written"] = operator.written
             self.calls[program["name"]].append(call)
@@ -80,7 +81,7 @@ def run(program: dict[str, Any], exact: bool = False, spent_ns: list[int] | None
     taken = 0
     for call in program["calls"]:
         if call["state"] is not None:
-            torch.default_generator.set_state(call["state"])
+            own_generator(torch.device(call["device"])).set_state(call["state"])
         namespace, _, name = call["name"].partition("::")
         name, _, overload = name.partition(".")
         args, kwargs = list(map(take, call["args"])), {key: take(value) for key, value in call["kwargs"].items()}
@@ -88,9 +89,9 @@ def run(program: dict[str, Any], exact: bool = False, spent_ns: list[int] | None
         mutated: list[Any] = []
         function = getattr(getattr(getattr(torch.ops, namespace), name), overload or "default")
         with torch.no_grad():
-            started = time.perf_counter_ns()
+            started = _now_ns()
             result = function(*args, **kwargs)
-            taken += time.perf_counter_ns() - started
+            taken += _now_ns() - started
         flatten(result, slots)
         for place, key in call["written"]:
             flatten(args[place] if place < len(args) else kwargs.get(key), mutated)
@@ -99,6 +100,13 @@ def run(program: dict[str, Any], exact: bool = False, spent_ns: list[int] | None
     if spent_ns is not None:
         spent_ns.append(taken)
     return {place: made[place] for place in program["outputs"]}
+
+
+def _now_ns() -> int:
+    """When all that was started on a GPU has ended."""
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+    return time.perf_counter_ns()
 
 
 def _exact(tensor: Any) -> Any:

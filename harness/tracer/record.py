@@ -24,6 +24,8 @@ from .places import Places
 from .programs import Programs
 from .storages import State, Storages, geometry
 
+FULL = "memory ran out while the recorder read or stored tensors: --only or --steps, or a smaller batch"
+
 
 class Recorder(TorchDispatchMode):  # type: ignore[misc]
     def __init__(self, request: dict[str, Any]) -> None:
@@ -47,6 +49,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.feeds = {int(op): feeds for op, feeds in request.get("feeds", {}).items()}
         self.raised: BaseException | None = None  # by an operator: the script's own
         self.failed = ""  # the traceback of a mistake of the recorder's
+        self.full = False  # whether memory ran out for the recorder
         self.refused: set[int] = set()  # groups whose inputs were not those of the other version
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -56,8 +59,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             return self._record(func, args, kwargs or {})
         except BaseException as error:
             if error is not self.raised:
-                self.failed = traceback.format_exc()
+                self._fault(error)
             raise
+
+    def _fault(self, error: BaseException) -> None:
+        """An error that no operator has raised as it was called: of a kernel that was started before, or the
+        recorder's own."""
+        text = str(error)
+        if isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError)) or "can't allocate memory" in text:
+            self.full = True
+        elif not text.startswith("CUDA error"):
+            self.failed = traceback.format_exc()
 
     def _record(self, func: Any, args: Any, kwargs: Any) -> Any:
         operator = self.operators.get(func)
@@ -129,8 +141,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         return rebuilt(args, tensors), rebuilt(kwargs, tensors)
 
     def _input(self, tensor: Any) -> list[Any]:
-        if tensor.device.type != "cpu":
-            self.notes.add(f"tensors on {tensor.device.type} were recorded: this was tried on the CPU alone")
+        if tensor.device.type not in ("cpu", "cuda"):
+            self.notes.add(f"tensors on {tensor.device.type} were recorded: this was tried on CPUs and CUDA alone")
         source = self.storages.source(tensor)
         return [self.storages.digest(tensor), _type(tensor), list(_stride(tensor)), source]
 
@@ -200,6 +212,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         held = {(op, slot) for state, op, slot in self.alive if state.last == (op, slot) and not state.alive.expired()}
         told = {"alive": sorted(held | self.handed), "elsewhere": self.elsewhere, "notes": sorted(self.notes)}
         part = self.places.part
+        if self.full:
+            return {**told, "unsupported": FULL}
         return told if self.count or part.is_all else {**told, "unsupported": part.missed()}
 
 

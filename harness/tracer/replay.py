@@ -62,6 +62,6 @@ def _median_s(program: dict[str, Any]) -> float:
 
 def _write(folder: str, name: str, kind: str, outputs: dict[Any, Any]) -> None:
     for place, tensor in enumerate(outputs.values()):
-        values = tensor.detach().double().contiguous()
+        values = tensor.detach().double().cpu().contiguous()
         with open(os.path.join(folder, "-".join(filter(None, [name, kind, str(place)])) + ".f64"), "wb") as file:
             file.write(ctypes.string_at(values.data_ptr(), values.numel() * 8) if values.numel() else b"")

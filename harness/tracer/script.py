@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
@@ -49,6 +50,9 @@ def run_script(request: dict[str, Any]) -> int:
         held, end["code"] = None, 1
         end["exception"] = f"{type(error).__name__}: {str(error)[:2000]}"
         _print_own(error)
+    with contextlib.suppress(RuntimeError):  # of what the GPU still does: the script did not wait for it
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
     end["duration_s"] = time.perf_counter() - started
     end["peak_bytes"] = _peak_bytes()
     if recorder is not None:
@@ -72,7 +76,8 @@ def _run(request: dict[str, Any], recorder: Recorder | Timer | None) -> Any:
     """The script's globals, which keep alive what it still holds at its end."""
     if recorder is None:
         return _start(request)
-    with recorder:
+    # Autograd calls operators of a GPU in a thread of its own, unless it is told not to.
+    with torch.autograd.set_multithreading_enabled(False), recorder:
         return _start(request)
 
 
@@ -112,6 +117,11 @@ def _watch(notes: list[str], eager: bool) -> None:
         return keep if model is None else model
 
     torch.compile = compiled
+
+    def captured(*args: Any, **kwargs: Any) -> Any:
+        raise Unsupported("CUDA graphs: what is captured cannot be read while it is recorded")
+
+    torch.cuda.graph.__enter__ = captured
     if hasattr(os, "register_at_fork"):
         text = "the script started processes of its own: what PyTorch computes in them is not recorded"
         os.register_at_fork(before=lambda: notes.append(text))

@@ -13,11 +13,12 @@ from harness.errors import InputError
 from harness.trace import answer
 from harness.trace import outcome as o
 from harness.trace.ends import relative
+from harness.trace.environments import make_matrix, parse_requirements
 from harness.trace.judge import _relative, _sentence, _units, coarsest
 from harness.trace.localise import ARGUMENTS, VALUES, Site
 from harness.trace.model import End, Trace, Value
 from harness.trace.outcome import Cause, Judged, Outcome
-from harness.trace.runs import make_matrix, parse_requirements, parse_script
+from harness.trace.runs import parse_script
 from harness.trace.trace import require_undisturbed
 from reports.trace.page import render, terminal
 from tests.unit.traced import op, trace

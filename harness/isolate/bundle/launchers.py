@@ -54,13 +54,15 @@ PYTHON = """\
 #!/bin/sh
 # The bundle's Python, with the packages that the harness needs, started through the bundle's own loader: neither this
 # machine's Python nor its C library matters. It finds its standard library in lib/ beside this file, so that -I, which
-# ignores all variables, finds it too; those are then of what it starts, and left alone.
+# ignores all variables, finds it too; those are then of what it starts, and left alone. BUNDLE_PACKAGES and
+# BUNDLE_LIBRARIES name other packages, those of an environment, and what they load.
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
 case ${{1-}} in
 -I*) ;;
-*) unset PYTHONHOME && export PYTHONPATH="$here/packages" PYTHONNOUSERSITE=1 ;;
+*) unset PYTHONHOME && export PYTHONPATH="${{BUNDLE_PACKAGES-$here/packages}}" PYTHONNOUSERSITE=1 ;;
 esac
-exec "$here/root{loader}" --library-path "{libraries}" --argv0 "$here/python" "$here/root{program}" "$@"
+exec "$here/root{loader}" --library-path "{libraries}${{BUNDLE_LIBRARIES:+:$BUNDLE_LIBRARIES}}" \\
+    --argv0 "$here/python" "$here/root{program}" "$@"
 """
 RUN = """\
 #!/bin/sh
