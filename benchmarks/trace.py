@@ -1,6 +1,6 @@
 """What recording a script costs `kernel-matrix trace`: time, against the plain run beside it, and disk.
 
-    python -m benchmarks.trace [--layers 2 8 32] [--repeats 3] [--only layers.3] [--steps 1:2]
+    python -m benchmarks.trace [--layers 2 8 32] [--repeats 3] [--only layers.3] [--steps 1:2] [--device cuda]
 
 Plain and recorded runs of benchmarks/encoder.py take turns in one tracer, which has imported PyTorch before, on one
 thread. A ratio is of two runs side by side; the median of each repeat's is given, with the least and the greatest.
@@ -17,8 +17,10 @@ from statistics import median
 from typing import Any
 
 from harness.cli.options import span
+from harness.isolate.choose import wanted_bundle
+from harness.trace.environments import make_matrix, prepare
 from harness.trace.model import load_end
-from harness.trace.runs import Side, make_matrix, parse_script, prepare
+from harness.trace.runs import Side, parse_script
 
 ROOT = Path(__file__).parent.parent
 VERSION = "2.5.0"
@@ -31,10 +33,10 @@ def seconds_and_folder(side: Side, how: str) -> tuple[float, Path]:
     return load_end(folder).duration_s, folder
 
 
-def measure(layers: int, repeats: int, out: Path, **part: Any) -> dict[str, Any]:
-    script = parse_script(["python", str(ROOT / "benchmarks" / "encoder.py"), str(layers)], **part)
-    versions = (VERSION, VERSION)
-    (side, _), _ = prepare(make_matrix(ROOT / "matrix.yaml", versions, ()), ROOT, versions, script, out)
+def measure(layers: int, device: str, repeats: int, out: Path, **part: Any) -> dict[str, Any]:
+    script = parse_script(["python", str(ROOT / "benchmarks" / "encoder.py"), str(layers), device], **part)
+    matrix, bundle = make_matrix(ROOT / "matrix.yaml", (VERSION, VERSION), ()), wanted_bundle("auto", None, os.environ)
+    (side, _), _ = prepare(matrix, ROOT, script, out, bundle)
     plain, recorded = list[float](), list[float]()
     try:
         seconds_and_folder(side, "nothing")  # the first run of a process is slower
@@ -63,12 +65,13 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--only", default="")
     parser.add_argument("--steps", type=span)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     given = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     part = {"only": given.only, "steps": given.steps}
     with tempfile.TemporaryDirectory() as out:
         for layers in given.layers:
-            print(json.dumps(measure(layers, given.repeats, Path(out) / str(layers), **part)), flush=True)
+            print(json.dumps(measure(layers, given.device, given.repeats, Path(out) / str(layers), **part)), flush=True)
 
 
 if __name__ == "__main__":
