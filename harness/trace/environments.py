@@ -152,8 +152,8 @@ class Makers:
 def link_driver(folder: Path) -> Path:
     """A folder with links to this machine's driver and to nothing beside it."""
     folder.mkdir(exist_ok=True)
-    for _, source, target in driver_mounts():
+    for kind, source, target in driver_mounts():
         link = folder / Path(target).name
-        if not link.is_symlink():
+        if kind in ("ro", "link") and not link.is_symlink():
             link.symlink_to(source)
     return folder
