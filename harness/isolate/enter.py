@@ -14,7 +14,8 @@ usage: enter.py SANDBOX.json, which holds
     rootless    whether a user namespace is needed; else the caller is root
     namespaces  further ones: pid, net, ipc, uts
     mounts      [kind, source, target]. Kinds: ro: seen, not written; rw: written, and its files not run; run: written
-                and run; device; link: the source is its text
+                and run; device; link: the source is its text; libraries: the loader's cache names those of the target,
+                a folder that was mounted before
     user        the task's user and group
     variables   the task's environment
     processors  numbers of those that it may use; none: any
@@ -34,6 +35,7 @@ import resource
 import select
 import signal
 import struct
+import subprocess
 import sys
 from typing import Any
 
@@ -82,7 +84,7 @@ def bind(source: str, target: str, flags: int) -> None:
     """Show a file or a folder of the machine at another place."""
     if os.path.isdir(source):
         os.makedirs(target, exist_ok=True)
-    else:
+    elif not os.path.exists(target):
         os.makedirs(os.path.dirname(target), exist_ok=True)
         with open(target, "a"):
             pass
@@ -103,6 +105,22 @@ def bind_tree(source: str, target: str) -> None:
         if place == target or place.startswith(target + "/"):
             held = os.statvfs(place).f_flag & os.ST_NOEXEC
             mount("", place, "", MS_REMOUNT | MS_BIND | KINDS["ro"] | held)
+
+
+def cache_libraries(new: str, folder: str) -> None:
+    """Let the new root's loader, and `ldconfig -p`, name the libraries of a folder of it (ldconfig(8)).
+
+    Triton 2.1 looks for the driver nowhere else (triton/common/build.py). A root without ldconfig, or without a cache,
+    stays as it is.
+    """
+    cache = "/tmp/ld.so.cache"
+    command = ["/sbin/ldconfig", "-X", "-C", cache, folder]
+    if os.path.exists(new + "/etc/ld.so.cache") and os.path.exists(new + command[0]):
+        done = subprocess.run(command, stderr=subprocess.PIPE, text=True, preexec_fn=lambda: os.chroot(new))
+        if done.returncode:
+            raise OSError(f"{' '.join(command)}: {done.stderr.strip()}")
+        bind(new + cache, new + "/etc/ld.so.cache", KINDS["ro"])
+        os.unlink(new + cache)
 
 
 def raise_loopback() -> None:
@@ -146,6 +164,8 @@ def build_root(sandbox: dict[str, Any]) -> None:
     for kind, source, target in sandbox["mounts"]:
         if kind == "link":
             os.symlink(source, new + target)
+        elif kind == "libraries":
+            cache_libraries(new, target)
         else:
             bind(source, new + target, KINDS[kind])
 

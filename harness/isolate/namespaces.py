@@ -162,7 +162,10 @@ def _driver_folder() -> Path | None:
 
 
 def driver_mounts() -> list[Mount]:
-    """This machine's driver libraries, for `DRIVER` in a sandbox. InfrastructureError where there are none."""
+    """This machine's driver libraries, for `DRIVER` in a sandbox, as its loader and its linker find them.
+
+    InfrastructureError where there are none.
+    """
     folder = _driver_folder()
     if folder is None:
         raise InfrastructureError(
@@ -175,7 +178,9 @@ def driver_mounts() -> list[Mount]:
         mounts.setdefault(real.name, ("ro", str(real), f"{DRIVER}/{real.name}"))
         if path.name != real.name:
             mounts.setdefault(path.name, ("link", real.name, f"{DRIVER}/{path.name}"))
-    return list(mounts.values())
+    # Triton links its launchers with -lcuda; not every driver's folder has this name.
+    mounts.setdefault("libcuda.so", ("link", "libcuda.so.1", f"{DRIVER}/libcuda.so"))
+    return [*mounts.values(), ("libraries", "", DRIVER)]
 
 
 def device_mounts(devices: Path = Path("/dev")) -> list[Mount]:
