@@ -35,6 +35,7 @@ REFUSED_REMEDY = (
 )
 TRACERS = ("check", "counters")  # tasks whose tools look into the processes under test
 PROBE_TIMEOUT_S = 30
+PROCESSORS = 8  # for as many of a machine, runs beside each other may have one more limit of processes
 
 DRIVER = "/driver"  # where the driver's libraries lie in a sandbox
 # What CUDA and NVIDIA's management library load; graphics stay outside.
@@ -112,7 +113,9 @@ def restraints(task: str, limits: SandboxLimits | None, *, rootless: bool, sees_
         return {}
     release = tuple(int(number) for number in re.findall(r"\d+", os.uname().release)[:2])
     chosen = {"fsize": limits.output_bytes}
-    if not rootless or release >= (5, 14):
+    if not rootless:  # one user's sandboxes are counted together, those of other runs on this machine, too
+        chosen["nproc"] = limits.processes * max(1, (os.cpu_count() or 1) // PROCESSORS)
+    elif release >= (5, 14):
         chosen["nproc"] = limits.processes
     if not sees_gpu and task not in TRACERS:
         chosen["data"] = limits.memory_bytes
