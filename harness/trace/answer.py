@@ -148,12 +148,19 @@ def _caused(found: Outcome) -> tuple[str, Said, str]:
     return headline, said, _do(found, first)
 
 
+def _reverse(found: Outcome) -> str:
+    if found.reverse_with:
+        others = ", ".join(map(named, found.reverse_with))
+        return f"the reverse needs {others} besides, which moves on {found.bad}'s inputs alone"
+    return "and the reverse holds" if found.reverse else "the reverse did not give the other result"
+
+
 def _proof(found: Outcome, needed: list[Cause]) -> str:
     several = f"outputs of {len(needed)} kinds of operators ({', '.join(named(each.kind) for each in needed)})"
     what = several if len(needed) > 1 else "its outputs"
     if found.verdict == o.PROVEN:
         back = f"With {what} of {found.good} put into {found.bad}, the {_end(found)} is {found.good}'s bit for bit"
-        return f"{back}; {'and the reverse holds' if found.reverse else 'the reverse did not give the other result'}."
+        return f"{back}; {_reverse(found)}."
     if found.comes_back is None:
         return "It could not be put back, so this is not proven."
     return f"With {what} put back a difference is left ({amount(found.left)}): this is not all of it."

@@ -64,6 +64,7 @@ class Outcome:
     dropped: list[str] = field(default_factory=list)
     comes_back: bool | None = None
     reverse: bool | None = None
+    reverse_with: list[str] = field(default_factory=list)  # kinds that it would need besides
     left: float | None = None
     not_repeatable: list[str] = field(default_factory=list)
     printed: list[list[str]] = field(default_factory=list)

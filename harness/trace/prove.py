@@ -147,20 +147,26 @@ class Experiment:
                     proof.kinds, proof.after = others, trace
                     proof.dropped.append(kind)
 
-    def confirm(self, kinds: Sequence[str]) -> bool:
-        """Whether the taker ends as the giver did, with these kinds put in: of the reverse experiment. What comes after
-        them may be matched in another way then, so it is tried as long as more of them can be put in."""
-        count = -1
+    def confirm(self, kinds: Sequence[str], unstable: set[int]) -> list[str] | None:
+        """Kinds that must be put in besides these, so that the taker ends as the giver did: of the reverse experiment.
+        None where it does not.
+
+        What comes after them may be matched in another way then, and operators may move there that give equal outputs
+        for the inputs that the taker has by itself: it is tried as long as more can be put in.
+        """
+        every, count = list(kinds), -1
         for _ in range(MOST_ROUNDS):
-            self.giver.record(store=stored(self.sites, kinds))
-            trace = self.run(kinds)
+            self.giver.record(store=stored(self.sites, every))
+            trace = self.run(every)
             if result_of(trace).equals(self.wanted):
-                return True
+                return every[len(kinds) :]
             before, count = count, sum(bool(each.put or each.fed) for each in trace.operators)
-            if count <= before:
-                break
             self.sites = examine(self.given, trace, align(self.given, trace))
-        return False
+            found = [site.kind for site in origins(self.sites, unstable) if site.stored and site.kind not in every]
+            if count <= before and not found:
+                break
+            every += dict.fromkeys(found)
+        return None
 
 
 def _fresh(found: Iterable[Site], trace: Trace, proof: Proof) -> list[str]:

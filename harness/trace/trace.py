@@ -80,7 +80,7 @@ def trace(
         kinds = {site.kind: site for site in reversed(first)}
         found.causes = [_cause(kind, site, g, b, Proof()) for kind, site in reversed(kinds.items())]
     else:
-        _prove(found, experiment, unstable)
+        _prove(found, experiment, unstable, unstable_operators(g, g_again))
     if with_times and ends[0].ended == ends[1].ended:
         found.times = measure(good, bad, g, b, experiment.alignment, say)
     found.runs = good.count + bad.count
@@ -152,7 +152,7 @@ def _repeats(found: Outcome, *sides: tuple[Side, Trace, Trace]) -> None:
             found.not_repeatable.append(f"{side.version} differs from itself, by no operator that was seen")
 
 
-def _prove(found: Outcome, experiment: Experiment, unstable: set[int]) -> None:
+def _prove(found: Outcome, experiment: Experiment, unstable: set[int], unstable_in_good: set[int]) -> None:
     good, bad, say = experiment.giver, experiment.taker, experiment.say
     proof = experiment.prove(unstable)
     if not proof.sites:
@@ -178,7 +178,8 @@ def _prove(found: Outcome, experiment: Experiment, unstable: set[int]) -> None:
         found.elsewhere_left = relative_numbers(experiment.given.end.elsewhere, proof.after.end.elsewhere)
     if proof.comes_back:
         back = Experiment(bad, good, experiment.taken, experiment.given, say)
-        found.reverse = back.confirm(reversed_kinds(proof.kinds))
+        besides = back.confirm(reversed_kinds(proof.kinds), unstable_in_good)
+        found.reverse, found.reverse_with = besides == [], reversed_kinds(besides or [])
     found.verdict = o.PROVEN if proof.comes_back else o.NOT_PROVEN
     found.grade = o.DECISIVE if proof.comes_back and found.reverse else o.SUGGESTIVE
 
