@@ -167,8 +167,9 @@ class Correctness:
     q_value: float | None = None
 
 
-# A GPU is timed twice: cold, with its L2 overwritten before each call, and hot, in replays of a CUDA graph.
-COLD, HOT = "cold", "hot"
+# A GPU is timed twice: cold, with its L2 overwritten before each call, and hot, in replays of a CUDA graph. Of a
+# reference with gradients the backward pass is timed by itself, too, cold.
+COLD, HOT, BACKWARD = "cold", "hot", "backward"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,7 +273,9 @@ class Seen:
 class Comparison:
     """One cell (or reference x workload x device) against the same in the baseline environment.
 
-    `latency` is of calls as they come, on a GPU with a cold cache; `hot` of a CUDA graph's replays, None on a CPU.
+    `latency` is of calls as they come, on a GPU with a cold cache; `hot` of a CUDA graph's replays, None on a CPU. With
+    gradients a call is a step, forward and backward: `backward` is of its backward pass by itself, None where the run
+    has none, and `parts` says what became of forward and of backward.
     """
 
     id: str
@@ -290,10 +293,18 @@ class Comparison:
     memory: Memory
     command: str
     eval_command: str
+    backward: Latency | None = None
+    parts: str = ""
+
+    @property
+    def modes(self) -> dict[str, Latency]:
+        every = {COLD: self.latency, HOT: self.hot, BACKWARD: self.backward}
+        return {mode: timed for mode, timed in every.items() if timed is not None}
 
     @property
     def timed(self) -> list[Latency]:
-        return [self.latency] if self.hot is None else [self.latency, self.hot]
+        """What is judged: where a graph serves one backward pass, that has no time of its own."""
+        return [timed for timed in self.modes.values() if timed.verdict != NO_DATA]
 
     def uncompared(self, measured: Judged) -> bool:
         """Whether a time, or memory, is the baseline's own, with nothing to compare it with."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from harness.schema.run_records import WorkloadInfo
 from harness.typed import typed_by_nox, words_of
-from reports.model import CorrectnessSide, Judged, LatencySide, Memory, Rate, Rates
+from reports.model import BACKWARD, COLD, Comparison, CorrectnessSide, Judged, LatencySide, Memory, Rate, Rates
 
 ABSENT = "\N{EM DASH}"
 NONFINITE = "NaN or infinity"  # a number that JSON cannot hold
@@ -128,6 +128,13 @@ def ratio_interval(ratio: float, low: float | None, high: float | None, form: st
 def change_text(judged: Judged) -> str:
     """The ratio to the baseline, never without its interval where one exists."""
     return ABSENT if judged.ratio is None else ratio_interval(judged.ratio, judged.low, judged.high)
+
+
+def mode_text(row: Comparison, mode: str) -> str:
+    """Which of a row's times it is; '' where there is one alone."""
+    if row.backward is None or mode == BACKWARD:
+        return mode if len(row.modes) > 1 else ""
+    return "step" if row.hot is None and mode == COLD else f"step, {mode}"
 
 
 def bytes_text(size_bytes: float | None) -> str:

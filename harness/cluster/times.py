@@ -12,6 +12,7 @@ from statistics import mean
 from harness.cluster.shards import Shard
 from harness.run.folders import all_runs
 from harness.schema.records import Device, LaunchRecord, ValidationRecord
+from harness.worker import protocol
 
 LONGEST_S = 1800.0  # of a shard, unless the user set a limit of time
 ROOM = 0.8  # of that limit: the rest is for builds, and for what takes longer than before
@@ -45,7 +46,7 @@ class Spent:
 
 def _name(workload: str) -> str:
     """A workload's name, of its id at a dtype."""
-    return workload.rpartition("-")[0].removesuffix(".backward")
+    return protocol.forward_of(workload).rpartition("-")[0]
 
 
 def spent_on(

@@ -9,12 +9,12 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import AfterValidator, Field, model_validator
 
 from harness.config.kernels import Dtype, Flags, Kernel, Name, SourcePath
-from harness.config.workloads import BACKWARD
 from harness.config.yaml_files import Model
 from harness.config.yaml_problems import Refused
 from harness.errors import meant
 from harness.schema.records import Device
 from harness.worker import protocol, wire
+from harness.worker.protocol import BACKWARD
 
 PYTORCH = "pytorch"  # as --kernel has it: all groups of operators
 GROUP = 50  # workloads that share a launch: more would take longer than a launch may
@@ -93,7 +93,9 @@ class Operator(Model):
         default=["float32"], min_length=1, description="what floating-point tensors, and a Model's weights, are cast to"
     )
     backward: bool = Field(
-        default=False, description="whether gradients are compared, and a call with them is timed, too"
+        default=False,
+        description="whether gradients are compared, and a call with them, and its backward pass by itself, are timed, "
+        "too",
     )
     compile: bool = Field(
         default=False, description="whether it is measured under torch.compile, too, beside the plain call"
@@ -173,7 +175,7 @@ def groups(operators: list[Operator]) -> Groups:
     parts: list[list[Measured]] = []
     weight = GROUP
     for each in (each for operator in operators for each in operator.workloads()):
-        own = GROUP // COMPILED_GROUP if each.compiled else 1
+        own = (GROUP // COMPILED_GROUP if each.compiled else 1) * (2 if each.backward else 1)  # so many are timed
         if weight + own > GROUP:
             parts.append([])
             weight = 0

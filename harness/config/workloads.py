@@ -9,8 +9,8 @@ from pydantic import Field, model_validator
 from harness.config.kernels import Dtype, Name
 from harness.config.yaml_files import Model
 from harness.worker import dtypes, protocol
+from harness.worker.protocol import BACKWARD
 
-BACKWARD = ".backward"  # in the id of what has gradients
 Mask = Literal["padding", "random", "empty_rows", "bias"]
 
 
@@ -76,8 +76,8 @@ class Workload(Model):
     )
     backward: bool = Field(
         default=False,
-        description="whether gradients of Q, K and V are compared, and a call with them is timed, too: a workload of "
-        "its own beside this one, such as seed.backward-fp16",
+        description="whether gradients of Q, K and V are compared, and a call with them is timed, too; of references "
+        "also the backward pass by itself: a workload of its own beside this one, such as seed.backward-fp16",
     )
     scale: float | None = Field(default=None, gt=0, description="factor of the logits; default: 1 / sqrt(head_dim)")
     trials: int = Field(default=20, ge=1, le=10_000, description="input sets of independent Q, K and V")

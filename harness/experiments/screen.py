@@ -68,6 +68,7 @@ def moved_targets(run: RunRecord, launches: Sequence[LaunchRecord]) -> list[Prof
             if run.quick and target != protocol.KERNEL:
                 continue
             ratio = moved(times[run.baseline][place], this, run.thresholds.min_effect(device))
+            target = target.partition(protocol.BACKWARD)[0]  # a profile is of a whole step
             if ratio is not None:
                 found = Profiled(kernel=kernel, target=target, workload=workload, device=device,
                                  environments=(run.baseline, environment), ratio=ratio)  # fmt: skip

@@ -55,7 +55,8 @@ def rows_of(plan: Plan, times: dict[Place, Times]) -> Iterator[Row]:
     for cell in plan.cells:
         if cell.environment == plan.baseline or cell.environment not in plan.measured:
             continue
-        for target in (protocol.KERNEL, *plan.kernel(cell.kernel).references_on(cell.device)):
+        references = plan.kernel(cell.kernel).references_on(cell.device)
+        for target in (protocol.KERNEL, *references, *(name + protocol.BACKWARD for name in references)):
             for mode in (COLD, HOT):
                 own = cell.kernel if target == protocol.KERNEL else ""
                 base, this = (

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
@@ -67,11 +67,13 @@ class Launch:
         info = plan.kernel(planned.kernel)
         self.subject = protocol.MODEL if info.pytorch else protocol.KERNEL
         targets = list(dict.fromkeys([self.subject, *info.references_on(planned.device)]))
-        wanted = [(w.id, t) for w in there for t in targets if planned.rows is None or (w.id, t) in planned.rows]
+        every = [(w.id, t) for w in there for t in (*targets, *(_backward(targets) if w.backward else ()))]
+        wanted = [row for row in every if planned.rows is None or row in planned.rows]
         self.asked = list(dict.fromkeys(w for w, _ in wanted))
         # What crashed in validation would take the others with it.
-        self.not_called = [w for w, t in wanted if t == self.subject and validations[w].status not in protocol.RAN]
-        self.rows = [(w, t) for w, t in wanted if t != self.subject or w not in self.not_called]
+        lost = {w for w in self.asked if validations[w].status not in protocol.RAN}
+        self.not_called = [w for w, t in wanted if t == self.subject and w in lost]
+        self.rows = [(w, t) for w, t in wanted if w not in lost or t not in (self.subject, *_backward([self.subject]))]
         self.runs_kernel = [w for w, t in self.rows if t == protocol.KERNEL]
         self.workloads = [w for w in there if w.id in dict(self.rows)]
         self._early: tuple[Gate, Future[tuple[Answer, Answer | None]]] | None = None
@@ -237,6 +239,11 @@ class Launch:
             message = f"the kernel was not called: in validation it {status.replace('_', ' ')}"
             status = protocol.NOT_RUN
         return Timing(workload=known.workload, target=self.subject, order=-1, status=status, message=message)
+
+
+def _backward(targets: Iterable[str]) -> list[str]:
+    """What is timed of their backward pass by itself. A kernel has none: its one function does both."""
+    return [target + protocol.BACKWARD for target in targets if target != protocol.KERNEL]
 
 
 def _say_ended(link: Path) -> None:

@@ -42,5 +42,5 @@ def _called(path: str, operator: wire.OperatorRequest | None, device: str) -> se
     with profiler.profile() as profile:
         model(*inputs)
         with contextlib.suppress(wire.Failed, RuntimeError):  # it has no gradients, or not on this device
-            outputs.with_gradients(outputs.Directions("float32"), model, inputs)
+            outputs.graph(outputs.Directions("float32"), model, inputs).step()
     return {event.name for event in profile.function_events if "::" in event.name}

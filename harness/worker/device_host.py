@@ -69,7 +69,7 @@ class DeviceCallee(host.Callee):
         with self.kernels.blamed(self.target):
             output = self.calls[0]()
         expected = self._checked(output).clone()
-        graphs.sample(self._anew, expected, order.timing, row, lambda output: graphs.close(output, expected))
+        graphs.sample(self._anew, expected, order.timing, row, lambda output: tensors.close(output, expected))
         found = wire.HotSamples(row.hot_us, row.hot_sampled_s, row.hot_calls_per_sample, row.hot_message, row.escaped)
         return codec.to_bytes(found)
 

@@ -83,7 +83,10 @@ class DeviceTarget(Target):
         row.clock, row.calls_per_sample = "cuda_event", 1
         call_us = statistics.median(row.samples_us)
         told = self.peer.read(wire.Told, self.peer.ask(channel.TELL))
-        self._hot(call_us)
+        if row.target.endswith(protocol.BACKWARD):
+            row.hot_message = "a CUDA graph would hold no forward pass"
+        else:
+            self._hot(call_us)
         if row.target == protocol.KERNEL:
             self._bound(references, call_us)
         self.sampling_s = (sampling.clock_ns() - began) / 1e9

@@ -24,7 +24,6 @@ MOST_CALLS = 100
 MOST_OUTPUT_BYTES = 8 << 20  # of a replay's calls, so that the cache still holds what they read
 SIDE_CALLS = 3
 ESCAPING_CALLS = 3
-CLOSE = 0.01  # of the largest value
 Right = Callable[[Any], bool]  # whether an output with other bits than the expected one's may be right
 
 
@@ -90,13 +89,7 @@ def _done_at_once(call: kernels.Call, expected: Any) -> bool:
     Each is new memory, so what stood there before is not the right output of several."""
     _, outputs = capture(call, ESCAPING_CALLS)
     torch.cuda.synchronize()
-    return all(tensors.same_bits(output, expected) or close(output, expected) for output in outputs)
-
-
-def close(output: Any, expected: Any) -> bool:
-    """Whether it is about the same, with other bits: what was not written is not."""
-    apart = (output.double() - expected.double()).abs().max()
-    return bool(apart <= CLOSE * expected.double().abs().max())
+    return all(tensors.alike(output, expected) for output in outputs)
 
 
 def _first(sampler: events.Sampler) -> list[events.Sample]:

@@ -8,7 +8,8 @@ of the same kind, which that code never enters.
 A ring of slots lies in the memory, each with the inputs of one call. A kernel that is given its output's tensor finds
 that in its slot, too; what others return is copied to an outbox.
 
-    OPEN      load a target for a workload, which takes the place of the last one
+    OPEN      load a target for a workload, which takes the place of the last one; of a reference with gradients it may
+              be the backward pass by itself: of one graph, whose inputs are its own, whatever the slot
     MAP       the ring's memory, with its shape
     WAKE      the target on the last slot, and wait busily for the next order: as the call before in a loop leaves it;
               with any payload wait only
@@ -138,8 +139,9 @@ class Callee:
         return codec.to_bytes(wire.Opened(self.in_slots, draws))
 
     def _values(self) -> list[Any]:
-        """Arguments like those of its calls. What the elements of an attention's are matters to nobody here."""
-        if self.workload.problem is None:
+        """Arguments like those of its calls. What the elements of an attention's are matters to a backward pass alone,
+        which has no others."""
+        if self.workload.problem is None and not self.target.endswith(protocol.BACKWARD):
             likes = [(shape, getattr(self.torch, dtype)) for shape, dtype in self.workload.inputs]
             return [self.torch.zeros(shape, dtype=dtype, device=self.request.device) for shape, dtype in likes]
         arrays = self.workload.arrays(RECIPE, 0, self.request.seed)
@@ -154,10 +156,15 @@ class Callee:
         return False
 
     def _open_reference(self) -> bool:
-        reference = self.workload.references([self.target], self.request.device)[0]
+        name, backward, _ = self.target.partition(protocol.BACKWARD)
+        reference = self.workload.references([name], self.request.device)[0]
         reference.attempt(self.values)
         self.context.enter_context(reference.active())
         self.in_slots = False
+        if backward:
+            call = reference.graph(self.values).backward()
+            self.bind = lambda _arguments, _out: call
+            return False
         self.bind = lambda arguments, _out: reference.bind(arguments)
         return bool(self.workload.draws(reference.bind(self.values)))
 

@@ -42,7 +42,7 @@ def of_rows(rows: list[wire.Timing], references: Peer, kernel: Peer | None) -> N
     deadline = time.monotonic() + LAUNCH_S
     for row in rows:
         peer = kernel if row.target == protocol.KERNEL else references
-        if row.status != protocol.OK or peer is None:
+        if row.status != protocol.OK or peer is None or row.target.endswith(protocol.BACKWARD):
             continue
         try:
             if time.monotonic() > deadline:

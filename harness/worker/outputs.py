@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import types
-from typing import Any, Dict, Iterator, Mapping, Sequence
+from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple, Sequence
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from . import dtypes, inputs, protocol, tensors, wire
 
 Outputs = Dict[str, Any]  # tensors by name
 DIRECTIONS = 20240611  # seed of what gradients are taken along
+SERVES_ONCE = "backward cannot be called a second time on the same graph"
 
 
 def named(value: Any) -> Outputs:
@@ -81,10 +82,47 @@ def layout(tensor: Any) -> str:
 # -- gradients ----------------------------------------------------------------------------------------------
 
 
-def with_gradients(directions: Directions, model: Any, arguments: Sequence[Any]) -> Outputs:
-    """The model's outputs, and the gradients of every floating-point input and parameter, `grad of x`; None for what
-    has none. They are taken along directions that are drawn once, and are the same bytes everywhere: along ones, as of
-    a sum, those of softmax and normalisations vanish."""
+class Graph(NamedTuple):
+    """What a forward call leaves for its backward pass. `leaves`: what gradients are of, by name; `roots`: the outputs
+    that have some; `along`: a direction for each root."""
+
+    outputs: Outputs
+    leaves: Outputs
+    roots: list[Any]
+    along: list[Any]
+
+    def step(self) -> Outputs:
+        """The outputs, and the gradients along the directions."""
+        plain = {name or "output": tensor.detach() for name, tensor in self.outputs.items()}
+        return {**plain, **self.gradients()}
+
+    def gradients(self, kept: bool = False) -> Outputs:
+        """`grad of x`, by autograd; None for what has none. `kept`: the graph, for another time."""
+        leaves = list(self.leaves.values())
+        found = torch.autograd.grad(self.roots, leaves, self.along, retain_graph=kept, allow_unused=True)
+        return {f"grad of {name}": gradient for name, gradient in zip(self.leaves, found)}
+
+    def backward(self) -> Callable[[], Outputs]:
+        """The backward pass by itself, as often as one likes. `wire.Failed`, not run, where the graph serves once."""
+        try:
+            once, again = (self.gradients(kept=True) for _ in range(2))
+        except Exception as error:
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            message = f"{SERVES_ONCE}: {lines[0]}"[: protocol.MESSAGE_CHARACTERS]
+            raise wire.Failed(protocol.NOT_RUN, message) from None
+        if not all(_alike(one, again[name]) for name, one in once.items()):
+            raise wire.Failed(protocol.NOT_RUN, f"{SERVES_ONCE}: the second time it gives other gradients")
+        return lambda: self.gradients(kept=True)
+
+
+def _alike(one: Any, other: Any) -> bool:
+    return one is other if one is None or other is None else tensors.alike(one, other)
+
+
+def graph(directions: Directions, model: Any, arguments: Sequence[Any]) -> Graph:
+    """Of a call of the model: gradients are of every floating-point input and parameter. They are taken along
+    directions that are drawn once, and are the same bytes everywhere: along ones, as of a sum, those of softmax and
+    normalisations vanish."""
     with torch.enable_grad():
         given = [tensors.each_float(value, lambda tensor: tensor.detach().requires_grad_()) for value in arguments]
         outputs = named(model(*given))
@@ -93,9 +131,7 @@ def with_gradients(directions: Directions, model: Any, arguments: Sequence[Any])
         if not roots:
             raise wire.Failed(protocol.UNSUPPORTED, "returns nothing that has a gradient")
         along = [directions.of(number, tensor) for number, tensor in enumerate(roots.values())]
-        gradients = torch.autograd.grad(list(roots.values()), list(leaves.values()), along, allow_unused=True)
-    plain = {name or "output": tensor.detach() for name, tensor in outputs.items()}
-    return {**plain, **{f"grad of {name}": gradient for name, gradient in zip(leaves, gradients)}}
+    return Graph(outputs, leaves, list(roots.values()), along)
 
 
 def _leaves(model: Any, given: Sequence[Any]) -> Outputs:

@@ -120,7 +120,10 @@ class ProblemWorkload:
 
     def call(self, model: Any, arguments: Sequence[Any]) -> Any:
         """What the model returns; with `backward`, gradients beside it."""
-        return outputs.with_gradients(self.directions, model, arguments) if self.backward else model(*arguments)
+        return self.graph(model, arguments).step() if self.backward else model(*arguments)
+
+    def graph(self, model: Any, arguments: Sequence[Any]) -> outputs.Graph:
+        return outputs.graph(self.directions, model, arguments)
 
     def saw(self, found: outputs.Outputs) -> None:
         """The outputs of the reference, by name: from now on it is known what they are like."""

@@ -51,11 +51,18 @@ UNPACKED = "site"  # the folder of an unpacked wheel, beside it
 KERNEL = "kernel"  # the target's name of the code under test
 HAS_NO = " has no torch."  # in the message of an operator that this PyTorch lacks
 MODEL = "model"  # the reference of a problem file: its own ``Model``
+BACKWARD = ".backward"  # ends the name of a workload with gradients; of a target: its backward pass by itself
 TRUTH = "truth"
 
 RULES = ("rounding", "kernelbench", "strict")
 # Where Inductor and Triton keep what they compiled at run time: variable to a folder's name.
 CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
+
+
+def forward_of(workload: str) -> str:
+    """The id of the workload without gradients that stands beside this one: seed-fp16 of seed.backward-fp16."""
+    name, _, dtype = workload.rpartition("-")
+    return f"{name[: -len(BACKWARD)]}-{dtype}" if name.endswith(BACKWARD) else workload
 
 
 def set_caches(folder: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable, ContextManager, Iterable, Itera
 
 import torch
 
-from . import attention_gradients, operator_problem, outputs, protocol, tensors, wire
+from . import operator_problem, outputs, protocol, tensors, wire
 
 if TYPE_CHECKING:
     from .problem import ProblemWorkload
@@ -57,13 +57,12 @@ def attention(q: Any, k: Any, v: Any, causal: bool, scale: float, mask: Any = No
     return torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, is_causal=causal, scale=scale)
 
 
-def with_gradients(inputs: list[Any], d_out: Any, causal: bool, scale: float, mask: Any) -> outputs.Outputs:
-    """The output, and the gradients of Q, K and V along `d_out`."""
+def graph(inputs: list[Any], d_out: Any, causal: bool, scale: float, mask: Any) -> outputs.Graph:
+    """Of a call: gradients are of Q, K and V, along `d_out`. A step of it gives `attention_gradients.OUTPUTS`."""
     with torch.enable_grad():
         q, k, v = leaves = [tensor.detach().requires_grad_() for tensor in inputs]
         out = attention(q, k, v, causal, scale, mask)
-        gradients = torch.autograd.grad(out, leaves, d_out)
-    return dict(zip(attention_gradients.OUTPUTS, (out.detach(), *gradients)))
+    return outputs.Graph({"output": out}, dict(zip("qkv", leaves)), [out], [d_out])
 
 
 class SdpaReference:
@@ -77,11 +76,14 @@ class SdpaReference:
         return forced(self.name)
 
     def bind(self, arguments: list[Any]) -> Callable[[], Any]:
+        if self.workload.backward:
+            return lambda: self.graph(arguments).step()
+        q, k, v, mask, *_ = self.workload.given(arguments)
+        return lambda: attention(q, k, v, self.workload.causal, self.workload.scale, mask)
+
+    def graph(self, arguments: list[Any]) -> outputs.Graph:
         q, k, v, mask, _, d_out = self.workload.given(arguments)
-        rest = self.workload.causal, self.workload.scale, mask
-        if d_out is None:
-            return lambda: attention(q, k, v, *rest)
-        return lambda: with_gradients([q, k, v], d_out, *rest)
+        return graph([q, k, v], d_out, self.workload.causal, self.workload.scale, mask)
 
     def judged(self, call: Callable[[], Any]) -> Any:
         """A bound call whose output is looked at."""
@@ -162,6 +164,9 @@ class ModelReference:
 
     def bind(self, arguments: list[Any]) -> Callable[[], Any]:
         return lambda: self.workload.call(self.model, arguments)
+
+    def graph(self, arguments: list[Any]) -> outputs.Graph:
+        return self.workload.graph(self.model, arguments)
 
     def judged(self, call: Callable[[], Any]) -> Any:
         with self.workload.drawing:

@@ -13,6 +13,7 @@ from . import dtypes
 # Quiet NaNs with a payload that no arithmetic produces: a NaN that the kernel computed is not mistaken for one.
 POISON = {"float16": 0x7EA5, "bfloat16": 0x7FE5, "float32": 0x7FE5A5A5}
 OFFSET_ELEMENTS, GAP_ELEMENTS = {"offset": 16, "misaligned": 1}, 8  # of layouts
+CLOSE = 0.01  # of the largest value
 PART_BYTES = 1 << 24  # of arrays that are compared
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # of so many bytes an element
 # The code under test may put others in their place, on a tensor of its own too.
@@ -94,6 +95,19 @@ def bits(tensor: Any) -> Any:
 def same_bits(one: Any, other: Any) -> bool:
     """Whether two tensors, of one device, hold the same bits; compared there."""
     return bool(one.dtype == other.dtype and one.shape == other.shape and _equal(bits(one), bits(other)))
+
+
+def close(output: Any, expected: Any) -> bool:
+    """Whether it is about the same, with other bits: what was not written is not."""
+    if not expected.numel():
+        return True
+    apart = (output.double() - expected.double()).abs().max()
+    return bool(apart <= CLOSE * expected.double().abs().max())
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Whether two tensors of one shape and device hold the same bits, or about the same values."""
+    return same_bits(one, other) or close(one, other)
 
 
 def leave_poison_behind(size_bytes: int, device: Any, fill: Callable[[Any], Any] = poison) -> None:

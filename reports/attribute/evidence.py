@@ -183,9 +183,10 @@ def extent(change: TimeChange) -> str:
     """2.9 to 4.5 times, or one ratio."""
     if not change.ratios:
         return change.word
+    word = change.word + (" in its backward pass" if change.mode == model.BACKWARD else "")
     low, high = min(change.ratios), max(change.ratios)
     shown = f"{low:.2f} to {high:.2f}" if high / low > 1.02 else f"{low:.2f}"
-    return f"{change.word}: {shown}\N{MULTIPLICATION SIGN} the time of {change.case.versions[0]}"
+    return f"{word}: {shown}\N{MULTIPLICATION SIGN} the time of {change.case.versions[0]}"
 
 
 def time_seen(change: TimeChange) -> list[Seen]:
@@ -193,7 +194,8 @@ def time_seen(change: TimeChange) -> list[Seen]:
     found = []
     for cell in change.cells[:3]:
         latency = change.latency(cell)
-        found.append(Seen(text=f"{cell.workload}: {latency.why}", record=latency.this.record))
+        text = "; ".join(filter(None, (latency.why, cell.row.parts)))
+        found.append(Seen(text=f"{cell.workload}: {text}", record=latency.this.record))
     around = change.around
     if around.total:
         others = f"the {around.total} other targets of this environment"

@@ -21,7 +21,7 @@ from reports.attribute.facts.profiles import LINES_SHOWN, LinesRun, OperatorChan
 from reports.attribute.facts.swaps import Swap, VariableTrials
 from reports.attribute.facts.times import TimeChange
 from reports.model import Judged, Latency, Memory, Rate
-from reports.text import brief_time, bytes_text
+from reports.text import brief_time, bytes_text, mode_text
 
 ABSENT = Entry(text="\N{EM DASH}")
 OPERATORS_SHOWN = 8
@@ -266,6 +266,7 @@ def ratios_figure(change: TimeChange) -> Figure:
         times = (ABSENT if median is None else Entry(text=brief_time(median)) for median in medians)
         return (*times, _ratio(latency, reach))
 
-    mode = f", {change.mode}" if change.cells[0].row.hot else ""
+    mode = mode_text(change.cells[0].row, change.mode)
+    title = f"Median of launch medians, {mode}" if mode else "Median of launch medians"
     rows = ((cell.workload, entries(change.latency(cell))) for cell in change.cells)
-    return _figure(f"Median of launch medians{mode}", (*change.case.versions, "ratio"), rows)
+    return _figure(title, (*change.case.versions, "ratio"), rows)

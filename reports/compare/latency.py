@@ -58,6 +58,9 @@ def side(
 ) -> LatencySide:
     """`target` is `kernel` or a reference's name; the cell's kernel is the one in whose launches it was timed. Where
     validation saw that it only does not repeat, other bits in a launch are no news."""
+    info = evidence.workload(cell.workload)
+    if mode == model.BACKWARD:
+        target, mode, info = target + protocol.BACKWARD, model.COLD, None  # operations are known of whole steps
     known = (protocol.OTHER_BITS,) if validated and differs_though_right(validated) else ()
     found, launched = evidence.timed(cell, target), evidence.launches_of(cell)
     timed = [(row, time_us) for row in found if (time_us := row.time_us(mode)) is not None]
@@ -83,7 +86,7 @@ def side(
         low_us=low_us,
         high_us=high_us,
         samples=sum(row.samples if mode == model.COLD else row.hot_samples for row, _ in timed),
-        rates=rates(evidence.workload(cell.workload), *ceiling_of(evidence, cell), middle),
+        rates=rates(info, *ceiling_of(evidence, cell), middle),
         wrong_output=bool(wrong) or (validated is not None and is_wrong(validated)),
         **shared,
     )
@@ -215,6 +218,20 @@ def _decided(untested: Latency, estimate: effects.Estimate, q_value: float | Non
         estimate=estimate,
     )
     return replace(latency, why=_why(latency, outcome, estimate.blocks, rule))
+
+
+def with_gradients(forward: Latency | None, backward: Latency) -> str:
+    """What became of both parts of a step: forward: the same time; backward: 1.41x [1.38, 1.44] the time."""
+    parts = {"forward": forward, "backward": backward}
+    return "; ".join(f"{name}: {_part_text(timed)}" for name, timed in parts.items() if timed is not None)
+
+
+def _part_text(timed: Latency) -> str:
+    if timed.verdict == model.PASS:
+        return "the same time"
+    if timed.verdict in (model.REGRESSED, model.IMPROVED, model.ABOUT) and timed.ratio is not None:
+        return f"{ratio_interval(timed.ratio, timed.low, timed.high, '.2f')} the time"
+    return "not timed" if timed.ratio is None else "undecided"
 
 
 def _why(latency: Latency, outcome: str, blocks: int, rule: decide.Rule) -> str:

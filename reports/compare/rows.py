@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 
 from harness.schema.records import Device
@@ -109,8 +109,11 @@ def compare(evidence: Evidence) -> list[Comparison]:
     planned = list(planned_rows(evidence))
     verdicts = _correctness(evidence, planned)
     times, memories = _latency(evidence, planned, verdicts), _memory(evidence, planned)
+    known = {row.id: timed[model.COLD] for row, timed in zip(planned, times, strict=True)}
     results = []
-    for row, judged, (cold, hot), used in zip(planned, verdicts, times, memories, strict=True):
+    for row, judged, timed, used in zip(planned, verdicts, times, memories, strict=True):
+        cold, backward = timed[model.COLD], timed.get(model.BACKWARD)
+        forward = known.get(replace(row, workload=protocol.forward_of(row.workload)).id)
         kernel = row.kernels[0] if row.kind in SUBJECTS else (cold.this.measured_with or row.kernels[0])
         stack = evidence.environments.get(row.environment)
         torch = row.environment if stack is None or stack.executor == "host" else stack.torch
@@ -128,7 +131,9 @@ def compare(evidence: Evidence) -> list[Comparison]:
                 alone=row.environment == run.baseline,
                 correctness=judged,
                 latency=cold,
-                hot=hot,
+                hot=timed.get(model.HOT),
+                backward=backward,
+                parts=latency.with_gradients(forward, backward) if backward is not None else "",
                 memory=used,
                 command="" if run.sides else matrix_command(run.command, **selected),
                 eval_command="" if run.sides else eval_command(run.command, torch, **selected),
@@ -139,8 +144,8 @@ def compare(evidence: Evidence) -> list[Comparison]:
 
 def _latency(
     evidence: Evidence, planned: list[PlannedRow], verdicts: list[Correctness]
-) -> list[tuple[Latency, Latency | None]]:
-    """Cold and, on a GPU, hot: judged together, so that one false-discovery rate holds over all that is shown."""
+) -> list[dict[str, Latency]]:
+    """Of each row by mode, all judged together, so that one false-discovery rate holds over all that is shown."""
 
     def was_timed(cell: Cell, target: str) -> bool:
         return any(launch.status == "ok" for launch in evidence.timed(cell, target))
@@ -148,7 +153,8 @@ def _latency(
     pairs: dict[tuple[int, str], tuple[LatencySide, LatencySide, float]] = {}
     for index, (row, judged) in enumerate(zip(planned, verdicts, strict=True)):
         cells = row.cells(evidence.run.baseline, was_timed)
-        for mode in latency.modes(row.device):
+        has_backward = any(evidence.timed(cell, row.timed_as + protocol.BACKWARD) for cell in cells)
+        for mode in (*latency.modes(row.device), *([model.BACKWARD] if has_backward else [])):
             base, this = (
                 latency.side(evidence, cell, row.timed_as, mode, validated)
                 for cell, validated in zip(cells, (judged.baseline, judged.this), strict=True)
@@ -162,8 +168,11 @@ def _latency(
         looks=evidence.looks,
         not_comparable=_not_comparable(evidence),
     )
-    timed = dict(zip(pairs, decided, strict=True))
-    return [(timed[index, model.COLD], timed.get((index, model.HOT))) for index in range(len(planned))]
+    found: list[dict[str, Latency]] = [{} for _ in planned]
+    for (index, mode), timed in zip(pairs, decided, strict=True):
+        without = mode == model.BACKWARD and not (timed.baseline.blocks and timed.this.blocks)
+        found[index][mode] = replace(timed, verdict=model.NO_DATA) if without else timed
+    return found
 
 
 def _memory(evidence: Evidence, planned: list[PlannedRow]) -> list[Memory]:
@@ -227,10 +236,8 @@ def memory_moved(row: Comparison) -> bool:
 
 
 def leading_time(row: Comparison) -> tuple[str, Latency]:
-    """The mode, cold or hot, whose verdict represents a row: cold, unless only hot moved."""
-    if row.hot is not None and _time_moved(row.hot) and not _time_moved(row.latency):
-        return model.HOT, row.hot
-    return model.COLD, row.latency
+    """The mode whose verdict represents a row: cold, unless only another moved."""
+    return next(((mode, timed) for mode, timed in row.modes.items() if _time_moved(timed)), (model.COLD, row.latency))
 
 
 def has_moved(row: Comparison, under_a_moved_reference: bool = False) -> bool:

@@ -28,7 +28,8 @@ from reports.text import ABSENT, effect_text, matrix_command, shape_text, tally_
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """One target on one workload in one environment, the baseline's included; `hot` is None on a CPU."""
+    """One target on one workload in one environment, the baseline's included. `hot` and `backward`: as `Comparison`
+    has them."""
 
     environment: str
     kind: str
@@ -37,6 +38,7 @@ class Measured:
     device: str
     cold: LatencySide
     hot: LatencySide | None
+    backward: LatencySide | None
     memory: MemorySide
 
 
@@ -66,8 +68,9 @@ class Report:
         self.builds = build_differences(evidence)
         self.failures = failures(evidence)
         self.correctness_counts = counts(row.correctness.verdict for row in rows)
-        self.latency_counts = counts(row.latency.verdict for row in rows if not row.uncompared(row.latency))
-        self.hot_counts = counts(row.hot.verdict for row in rows if row.hot and not row.uncompared(row.hot))
+        self.latency_counts, self.hot_counts, self.backward_counts = (
+            counts(verdict for _, verdict in _of_mode(rows, mode)) for mode in (model.COLD, model.HOT, model.BACKWARD)
+        )
         self.memory_counts = counts(row.memory.verdict for row in rows if not row.uncompared(row.memory))
         self.cards = cards(evidence)
         self.measuring = measuring(evidence)
@@ -81,10 +84,11 @@ class Report:
         """Each aspect, and how many rows of kernels and of references came out how."""
         judged: dict[str, list[tuple[Comparison, str]]] = {
             "correctness": [(row, row.correctness.verdict) for row in self.rows],
-            "latency": [(row, row.latency.verdict) for row in self.rows if not row.uncompared(row.latency)],
+            "latency": _of_mode(self.rows, model.COLD),
         }
-        if self.has_hot:
-            judged["hot latency"] = [(r, r.hot.verdict) for r in self.rows if r.hot and not r.uncompared(r.hot)]
+        for mode in (model.HOT, model.BACKWARD):
+            if any(mode in row.modes for row in self.rows):
+                judged[f"{mode} latency"] = _of_mode(self.rows, mode)
         if self.has_memory:
             judged["memory"] = [(row, row.memory.verdict) for row in self.rows if not row.uncompared(row.memory)]
         kinds = {f"{row.kind}s": row.kind for row in self.rows}
@@ -137,6 +141,11 @@ class Report:
         return "nothing to compare with" if self.alone else "none"
 
 
+def _of_mode(rows: Iterable[Comparison], mode: str) -> list[tuple[Comparison, str]]:
+    timed = ((row, row.modes.get(mode)) for row in rows)
+    return [(row, each.verdict) for row, each in timed if each is not None and not row.uncompared(each)]
+
+
 def _of_kind(judged: Iterable[tuple[Comparison, str]], kind: str) -> dict[str, int]:
     return counts(verdict for row, verdict in judged if row.kind == kind)
 
@@ -157,6 +166,7 @@ def measured(evidence: Evidence, rows: list[Comparison]) -> list[Measured]:
                 device=row.device,
                 cold=cold,
                 hot=getattr(row.hot, name) if row.hot is not None else None,
+                backward=getattr(row.backward, name) if row.backward is not None else None,
                 memory=getattr(row.memory, name),
             )
             found.setdefault((row.device, row.workload, row.kind, row.target, cold.environment), each)

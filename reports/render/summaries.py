@@ -18,7 +18,7 @@ from reports.render.report import Report
 from reports.render.templating import render_csv, render_markdown
 from reports.text import words
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 RUN_KEYS = (
     "run_id", "created_utc", "command", "mode", "quick", "executor", "launches", "order_seed", "plan_digest",
     "thresholds", "tolerances", "bundle",
@@ -53,6 +53,7 @@ def summary(report: Report) -> dict[str, Any]:
             "correctness": report.correctness_counts,
             "latency": report.latency_counts,
             "hot_latency": report.hot_counts,
+            "backward_latency": report.backward_counts,
             "memory": report.memory_counts,
         },
         "causes": [
@@ -93,6 +94,10 @@ def _times(mode: str, side: LatencySide | None) -> dict[str, float | None]:
     }
 
 
+def _why_not(side: LatencySide | None) -> str:
+    return side.message if side is not None and side.median_us is None else ""
+
+
 def render_timings(report: Report) -> str:
     """CSV: a line per target, workload and environment, the baseline's included; what was not measured is empty."""
     torch = {version.id: version.torch for version in report.versions}
@@ -110,7 +115,9 @@ def render_timings(report: Report) -> str:
             "wrong_output": row.cold.wrong_output,
             **_times("cold", row.cold),
             **_times("hot", row.hot),
-            "no_hot_because": row.hot.message if row.hot is not None and row.hot.median_us is None else "",
+            "no_hot_because": _why_not(row.hot),
+            **{name: value for name, value in _times("backward", row.backward).items() if name.endswith("_us")},
+            "no_backward_because": _why_not(row.backward),
             "no_share_because": row.cold.rates.message,
             **{name: getattr(row.memory, name) for name in ("peak_bytes", "kept_bytes", "reserved_bytes")},
             "no_memory_because": row.memory.message,

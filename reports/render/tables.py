@@ -234,9 +234,9 @@ RECORDS: dict[str, Fact] = {"Records": lambda side: side.record or ABSENT}
 
 
 def latency_facts(row: Comparison) -> list[tuple[str, str, str]]:
-    """Label, baseline, here: cold, then hot, then what belongs to both."""
+    """Label, baseline, here: of each mode, then what belongs to all."""
     shown = [
-        (f"{mode.capitalize()}: {label}" if row.hot else label, fact, timed)
+        (f"{mode.capitalize()}: {label}" if mode else label, fact, timed)
         for mode, timed in modes(row)
         for label, fact in TIMES.items()
     ]
@@ -268,4 +268,4 @@ def memory_facts(row: Comparison) -> list[tuple[str, str, str]]:
 
 
 def modes(row: Comparison) -> list[tuple[str, Latency]]:
-    return list(zip((model.COLD, model.HOT), row.timed, strict=False))
+    return [(text.mode_text(row, mode), timed) for mode, timed in row.modes.items()]

@@ -276,7 +276,7 @@ class Told:
             moved = [
                 (row, mode, timed)
                 for row in self.right_rows
-                for mode, timed in zip((model.COLD, model.HOT), row.timed, strict=False)
+                for mode, timed in row.modes.items()
                 if timed.verdict == verdict
             ]
             if moved:
@@ -292,12 +292,16 @@ class Told:
         return found
 
     def _moved(self, moved: Sequence[tuple[Comparison, str, Latency]], state: str) -> str:
-        """34% slower since 2.5.0 [30%, 38%]; of several the one that moved farthest."""
-        rows = [row for row, _, _ in moved]
-        _, _, timed = max(moved, key=lambda each: abs(math.log(each[2].ratio or 1.0)))
+        """34% slower since 2.5.0 [30%, 38%]; of several the one that moved farthest. What is slower in its backward
+        pass is a slower step, too, unless that was not seen."""
+        moved = [each for each in moved if each[1] != model.BACKWARD] or moved
+        moved = sorted(moved, key=lambda each: -abs(math.log(each[2].ratio or 1.0)))
+        rows, timed = [row for row, _, _ in moved], moved[0][2]
+        parts = next((f" ({row.parts})" for row in rows if row.parts), "")
+        alone = "backward alone " if moved[0][1] == model.BACKWARD else ""
         up = "up to " if len({row.id for row in rows}) > 1 else ""
         graph = " (replayed as a CUDA graph)" if all(mode == model.HOT for _, mode, _ in moved) else ""
-        return f"{up}{moved_text(timed, state)} {self._place(rows)}{graph}{self.on(rows)}"
+        return f"{alone}{up}{moved_text(timed, state)} {self._place(rows)}{graph}{self.on(rows)}{parts}"
 
     def _place(self, rows: Sequence[Comparison]) -> str:
         """The versions in which these moved: since the first, or in each."""
@@ -364,7 +368,7 @@ def _memory_cell(rows: Sequence[Comparison]) -> dict[str, str]:
 
 
 def _time_cell(rows: Sequence[Comparison]) -> dict[str, str]:
-    """Of each row the worse of its two times."""
+    """Of each row the worst of its times."""
     measured = [[timed for timed in row.timed if timed.ratio] for row in rows]
     times = [min(own, key=lambda each: model.VERDICTS.index(each.verdict)) for own in measured if own]
     if not times:

@@ -108,8 +108,10 @@ def test_timed_calls_with_gradients_are_judged(environments: list[Environment], 
         for fault in ("", "dK without the scale"):
             taken = take(environment, library(tmp_path / (fault or "right"), *FAULTS[fault][:2]))
             kernel = {"name": "mine", "device": "cpu", "prebuilt": taken["artifact"]}
-            rows = environment.time(case, ["kernel", "math"], ["0" * 64], kernel=kernel, other_bits=True)["timings"]
-            found = {row["target"]: row for row in rows}
+            targets = ["kernel", "math", "math.backward"]
+            timed = environment.time(case, targets, ["0" * 64], kernel=kernel, other_bits=True)
+            found = {row["target"]: row for row in timed["timings"]}
             assert found["kernel"]["correct"] is not bool(fault), found["kernel"]["message"]
             assert found["kernel"]["checked"] if not fault else "grad of k: " in found["kernel"]["message"]
-            assert found["math"]["status"] == "ok" and found["math"]["samples_us"]
+            for reference in ("math", "math.backward"):
+                assert found[reference]["status"] == "ok" and found[reference]["samples_us"]

@@ -9,7 +9,9 @@ import pytest
 
 from harness.schema.records import TargetResult
 from harness.worker import protocol
-from tests.environments.verbs import Environment
+from tests.environments.verbs import TIMING, Environment
+
+PASS = protocol.MODEL + protocol.BACKWARD  # its backward pass by itself
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(600)]
 
@@ -97,15 +99,81 @@ def test_what_a_version_lacks_is_unsupported_there(environments: list[Environmen
 def test_it_is_timed_without_a_kernel(environments: list[Environment], backward: bool, tmp_path: Path) -> None:
     asked = operator("torch.nn.functional.softmax", [64, 512], dim=-1)
     case = case_of(environments[0], tmp_path, asked, backward=backward)
+    for row in timed(environments[0], case):
+        assert row["status"] == "ok", row["message"]
+        assert len(row["samples_us"]) >= TIMING["min_samples"]
+
+
+def timed(environment: Environment, *cases: dict[str, Any]) -> list[dict[str, Any]]:
+    """Rows of each case: of its calls, and where it has gradients of its backward pass by itself."""
+    rows = [[case["id"], protocol.MODEL] for case in cases]
+    rows += [[case["id"], PASS] for case in cases if case["problem"]["backward"]]
     request = {
-        "workloads": [case], "seed": 0, "threads": 1, "device": "cpu", "rows": [[case["id"], protocol.MODEL]],
-        "order_seed": 3, "expected_sha256": {},
-        "timing": {"warmup_s": 0.01, "warmup_calls": 2, "target_s": 0.02, "min_samples": 5, "max_samples": 50,
-                   "relative_error": 0.005},
+        "workloads": list(cases), "seed": 0, "threads": 1, "device": "cpu", "rows": rows, "order_seed": 3,
+        "expected_sha256": {}, "timing": TIMING,
     }  # fmt: skip
-    timed = environments[0].result("time", request)["timings"][0]
-    assert timed["status"] == "ok", timed["message"]
-    assert len(timed["samples_us"]) >= 5
+    found = {(row["workload"], row["target"]): row for row in environment.result("time", request)["timings"]}
+    return [found[workload, target] for workload, target in rows]
+
+
+# Its passes sleep for so many seconds; what its backward pass does with the graph comes last.
+PASSES = """
+import time, torch
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        time.sleep({forward})
+        ctx.kept = [2.0]
+        return x * 2
+    @staticmethod
+    def backward(ctx, gradient):
+        time.sleep({backward})
+        factor = ctx.kept[0]
+        {last}
+        return gradient * factor
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return Twice.apply(x)
+def get_inputs():
+    return [torch.randn(8, 64)]
+def get_init_inputs():
+    return []
+"""
+
+
+def passes(environment: Environment, folder: Path, last: str = "pass", **slow: float) -> list[dict[str, Any]]:
+    """Rows of forward, of a step, and of the backward pass by itself."""
+    text = PASSES.format(**{"forward": 0, "backward": 0, **slow}, last=last)
+    stored, case = environment.store(folder, text)
+    assert stored["status"] == "ok", stored["message"]
+    case["problem"]["backward"] = False
+    step = {**case, "id": "problem.backward", "problem": {**case["problem"], "backward": True}}
+    return timed(environment, case, step)
+
+
+@pytest.mark.parametrize("slow", ["forward", "backward"])
+def test_a_slow_pass_is_slow_by_itself_and_in_a_step(
+    environments: list[Environment], slow: str, tmp_path: Path
+) -> None:
+    for environment in environments:
+        rows = passes(environment, tmp_path, **{slow: 0.02})
+        assert all(row["status"] == "ok" for row in rows), rows
+        forward, step, backward = (min(row["samples_us"]) for row in rows)
+        assert step >= 20_000 and (forward >= 20_000, backward >= 20_000) == (slow == "forward", slow == "backward")
+
+
+@pytest.mark.parametrize(
+    ("last", "why"),
+    [("ctx.kept.clear()", "list index out of range"), ("ctx.kept = [3.0]", "the second time it gives other gradients")],
+)
+def test_of_a_graph_that_serves_once_there_is_no_time_of_its_own(
+    environments: list[Environment], last: str, why: str, tmp_path: Path
+) -> None:
+    for environment in environments:
+        forward, step, backward = passes(environment, tmp_path, last)
+        assert forward["status"] == step["status"] == "ok"
+        assert backward["status"] == "not_run" and not backward["samples_us"]
+        assert backward["message"] == f"backward cannot be called a second time on the same graph: {why}"
 
 
 NAN_OF_ITS_OWN = """

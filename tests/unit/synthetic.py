@@ -12,6 +12,7 @@ from harness.schema.environment_records import CeilingRecord
 from harness.schema.records import Outcome
 from harness.schema.run_records import Cell, GpuFacts, KernelBench, KernelInfo, RunRecord, WorkloadInfo
 from harness.schema.storage import Run, load_record, save_record
+from harness.worker import protocol
 from tests.unit.spec import GBPS, TFLOPS, UUID, Spec
 from tests.unit.synthetic_cells import (
     build_record,
@@ -59,7 +60,7 @@ def run_record(spec: Spec) -> RunRecord:
                 id=workload, name=workload.partition("-")[0],
                 dtype="float32" if workload.endswith("fp32") else "float16", devices=[spec.device], batch=batch,
                 heads=heads, seq_len=seq_len, head_dim=head_dim, causal=workload.startswith("causal"), scale=0.125,
-                trials={"independent": spec.trials},
+                trials={"independent": spec.trials}, backward=protocol.BACKWARD in workload,
                 flops=4 * batch * heads * seq_len**2 * head_dim / (2 if workload.startswith("causal") else 1),
                 bytes=4 * batch * heads * seq_len * head_dim * 2,
             )

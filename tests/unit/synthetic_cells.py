@@ -34,6 +34,7 @@ from harness.schema.records import (
     Worst,
 )
 from harness.schema.run_records import Cell
+from harness.worker import protocol
 from tests.unit.spec import HOST, UUID, Case, Spec
 
 START = datetime(2025, 1, 1, 0, 10, tzinfo=timezone.utc)
@@ -228,7 +229,8 @@ def launch_record(
     position = index * len(order) + order.index((environment, kernel))
     timings, slow = [], spec.slowed.get(kernel, ("", 1.0))[1]
     for workload in spec.workloads:
-        for order, target in enumerate(("kernel", *spec.references)):
+        backward = [name + protocol.BACKWARD for name in spec.references if protocol.BACKWARD in workload]
+        for order, target in enumerate(("kernel", *spec.references, *backward)):
             case = spec.case(environment, target, workload)
             usual = spec.times_us.get((target, workload), 800.0) * (slow if target == "kernel" else 1.0)
             luck = float(np.exp(generator.normal(0, spec.spread)))

@@ -11,6 +11,7 @@ import pytest
 from harness.config.plan import Plan, PlannedLaunch
 from harness.run.extend import further, rows_of, times_of
 from harness.schema.records import LaunchRecord, Timing
+from harness.stats.medians import COLD
 from reports.load.evidence import load_evidence
 from reports.render.report import Report
 from tests.unit.spec import Case, Spec
@@ -75,6 +76,13 @@ def test_only_the_kernel_with_undecided_rows_goes_on_until_it_is_decided_or_the_
     launches, went_on = run(plan_of(), noisy({"plain": 0.012}))
     assert went_on and all(kernels == {"plain"} for kernels in went_on)
     assert 10 < count(launches, "plain") <= 40 and count(launches, "other") == 10
+
+
+def test_a_backward_pass_goes_on_by_itself() -> None:
+    plan = plan_of(workloads=[{**matrix_value()["workloads"][0], "backward": True}])
+    target, workload = "flash.backward", "first.backward-fp32"
+    times = {(name, "plain", "cpu", workload, target, COLD): {0: 100.0} for name in (A, B)}
+    assert [row.subject for row in rows_of(plan, times)] == [("plain", "cpu", workload, target)]
 
 
 def test_a_reference_goes_on_with_the_first_kernel_that_has_it() -> None:

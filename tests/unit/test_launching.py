@@ -101,17 +101,42 @@ def test_each_device_has_its_own_precision() -> None:
 
 
 def test_a_launch_knows_the_first_trials_validated_output() -> None:
-    workload = SimpleNamespace(id="w", problem=None)
+    workload = SimpleNamespace(id="w", problem=None, backward=False)
     target = SimpleNamespace(target="kernel", output_sha256=list("abcdefghij"))
     validation = SimpleNamespace(status="ok", recipes=[SimpleNamespace(recipe="independent", targets=[target])])
     plan = SimpleNamespace(
         workloads_of=lambda *_: [workload],
         kernel=lambda _: SimpleNamespace(pytorch=False, references_on=lambda _: ["model"]),
     )
+    assert launch_of(plan, {"w": validation})._expected() == {"w": ["a"]}
+
+
+def launch_of(plan: Any, validations: Any, rows: Any = None) -> Launch:
     context: Any = FakeContext(plan=plan, stores={"w": Store(Path("folder"))}, run=Run(Path("run")))
-    planned: Any = SimpleNamespace(environment="e", kernel="k", device="cpu", index=0, rows=None)
-    validations: Any = {"w": validation}
-    assert Launch(context, planned, validations)._expected() == {"w": ["a"]}
+    planned: Any = SimpleNamespace(environment="e", kernel="k", device="cpu", index=0, rows=rows)
+    return Launch(context, planned, validations)
+
+
+STEP, PASS = ("w", "model"), ("w", "model.backward")
+
+
+@pytest.mark.parametrize(
+    ("pytorch", "status", "asked", "rows"),
+    [
+        (True, "ok", None, [STEP, PASS]),
+        (True, "ok", {PASS}, [PASS]),  # a further launch, where the step is decided
+        (True, "crashed", None, []),
+        (False, "ok", None, [("w", "kernel"), STEP, PASS]),
+        (False, "crashed", None, [STEP, PASS]),
+    ],
+)
+def test_backward_is_timed_by_itself_beside_a_step_and_never_of_a_kernel(
+    pytorch: bool, status: str, asked: Any, rows: list[tuple[str, str]]
+) -> None:
+    workload = SimpleNamespace(id="w", problem=None, backward=True)
+    info = SimpleNamespace(pytorch=pytorch, references_on=lambda _: ["model"])
+    plan = SimpleNamespace(workloads_of=lambda *_: [workload], kernel=lambda _: info)
+    assert launch_of(plan, {"w": SimpleNamespace(status=status)}, asked).rows == rows
 
 
 def test_a_verb_has_room_for_files_where_the_limits_say_nothing() -> None:

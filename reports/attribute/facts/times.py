@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from harness.schema.records import LaunchRecord, Timing
+from harness.worker import protocol
 from reports import model
 from reports.attribute import thresholds
 from reports.attribute.facts.cases import CaseFacts
@@ -53,7 +54,7 @@ class TimeChange:
     around: Neighbours
 
     def latency(self, cell: CellFacts) -> Latency:
-        return cell.row.hot if self.mode == model.HOT and cell.row.hot is not None else cell.row.latency
+        return cell.row.modes.get(self.mode, cell.row.latency)
 
     @property
     def word(self) -> str:
@@ -118,11 +119,12 @@ class TimeChange:
 
     def of_calls(self, cell: CellFacts, read: Callable[[LaunchRecord, Timing], float | None]) -> Sides | None:
         """What is read of one target's timings, by launch, on both sides; None where too few recorded it."""
+        target = cell.target + (protocol.BACKWARD if self.mode == model.BACKWARD else "")
         base, this = (
             [
                 value
                 for launch, timing in self.case.evidence.timings(
-                    environment, cell.timed_with, self.case.device, cell.workload, cell.target
+                    environment, cell.timed_with, self.case.device, cell.workload, target
                 )
                 if timing.status == "ok" and (value := read(launch, timing)) is not None
             ]
@@ -226,10 +228,9 @@ def time_changes(cases: Sequence[CaseFacts]) -> list[TimeChange]:
 
 
 def leading(row: Comparison) -> tuple[str, Latency]:
-    """The mode that was called a change: cold, which holds whatever a call costs, before hot."""
-    if row.hot is not None and row.latency.verdict not in CALLED and row.hot.verdict in CALLED:
-        return model.HOT, row.hot
-    return model.COLD, row.latency
+    """The mode that was called a change: cold, which holds whatever a call costs, before others."""
+    called = ((mode, timed) for mode, timed in row.modes.items() if timed.verdict in CALLED)
+    return next(called, (model.COLD, row.latency))
 
 
 Subject = tuple[str, str]  # kind and name
@@ -251,7 +252,7 @@ class Counted:
 def _count(rows: Sequence[Comparison]) -> dict[tuple[str, str, str], Counted]:
     found: dict[tuple[str, str, str], Counted] = {}
     for row in rows:
-        for mode, latency in zip((model.COLD, model.HOT), row.timed, strict=False):
+        for mode, latency in row.modes.items():
             if latency.ratio is not None:
                 counted = found.setdefault((row.environment, row.device, mode), Counted())
                 counted.verdicts[latency.verdict] += 1

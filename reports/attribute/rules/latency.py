@@ -184,7 +184,7 @@ def many_small_calls(change: TimeChange) -> Cause | None:
 def _in_replays(change: TimeChange) -> str:
     """Whether a CUDA graph, whose replays start nothing one by one, would take the time of starting away."""
     hot = [(cell.row.hot, cell.row.latency) for cell in change.cells if cell.row.hot is not None]
-    if not hot or any(replayed.ratio is None for replayed, _ in hot):
+    if not hot or change.mode == model.BACKWARD or any(replayed.ratio is None for replayed, _ in hot):
         return "The time goes into starting them."
     if all(_still(replayed, cold) for replayed, cold in hot):
         before = change.case.versions[0]
@@ -229,7 +229,7 @@ def _still(hot: Latency, cold: Latency) -> bool:
 
 def launch_overhead_on_cpu(change: TimeChange) -> Cause | None:
     """About the same microseconds more for small problems and large: a call's own cost. Work would grow with them."""
-    if change.case.device == "cuda":
+    if change.case.device == "cuda" or change.mode == model.BACKWARD:
         return None
     sized = []
     for cell in change.case.cells:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 
+from harness.worker import protocol
 from reports import model
 from reports.attribute import causes, thresholds
 from reports.attribute.causes import DECISIVE, STRONG, SUGGESTIVE, Cause, RuledOut
@@ -148,8 +149,13 @@ def _by_itself(change: TimeChange, cell: CellFacts) -> bool:
             rate = timing.threads_started / statistics.median(timing.samples_us)
             rates.setdefault((timing.workload, timing.target), []).append(rate)
     own = min(rates.get((cell.workload, cell.target), [0.0]))
-    others = [max(found) for (_, target), found in rates.items() if target != cell.target]
+    others = [max(found) for (_, target), found in rates.items() if _another(target, cell)]
     return not others or thresholds.THREADS_MORE * min(others) <= own
+
+
+def _another(target: str, cell: CellFacts) -> bool:
+    """A target's backward pass by itself is no other target."""
+    return target.partition(protocol.BACKWARD)[0] != cell.target
 
 
 def _restless(change: TimeChange, cell: CellFacts) -> Seen | None:
@@ -162,7 +168,7 @@ def _restless(change: TimeChange, cell: CellFacts) -> Seen | None:
     others = [
         timing.switches_per_ms
         for _, timing in change.timings(cell, change.slower_environment)
-        if timing.target != cell.target and timing.switches_per_ms is not None
+        if _another(timing.target, cell) and timing.switches_per_ms is not None
     ]
     if min(slower) < thresholds.RESTLESS or max((*faster, *others)) > thresholds.CALM:
         return None
