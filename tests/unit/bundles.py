@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from harness.worker import protocol
 
 ENVIRONMENTS = ("torch2.1.0-pypi-py311", "torch2.5.0-pypi-py311")
 ID = ENVIRONMENTS[1]
+CHANGED = f"{ID}-triton-3.2.0"  # packed as the difference to ID
 ALL = Namespaces(rootless=False, granted=namespaces.OPTIONAL)
 PROOF = {
     "digests": {"cpu/matmul/fp32": "a" * 64, "cuda/matmul/fp16": "b" * 64},
@@ -33,6 +35,11 @@ def tree(folder: Path, text: str) -> Path:
     (folder / "bin" / "program").write_text(f"#!/bin/sh\necho {text}\n")
     (folder / "bin" / "program").chmod(0o755)
     (folder / "bin" / "python").symlink_to("/usr/bin/python3.11")
+    (folder / "plain file").write_text(text)
+    (folder / "package" / "__pycache__").mkdir(parents=True)
+    for name, source in {"same": "a = 1", "changed": "b = 2"}.items():
+        (folder / "package" / f"{name}.py").write_text(source)
+        (folder / "package" / "__pycache__" / f"{name}.cpython-311.pyc").write_text(f"of {source}")
     (folder / "empty").mkdir()
     (folder / "noise").write_bytes(os.urandom(250_000))
     (folder / ("long-" * 40)).mkdir()
@@ -77,8 +84,25 @@ def make_unpacked(folder: Path, **changes: Any) -> Path:
     return folder
 
 
+def change(folder: Path) -> Path:
+    """Make of a tree one that differs in every way; bytecode that names another time, of a source that is the same."""
+    (folder / "bin" / "program").write_text(f"#!/bin/sh\necho {CHANGED}\n")
+    (folder / "bin" / "python").unlink()
+    (folder / "bin" / "python").symlink_to("/usr/bin/python3.12")
+    (folder / "plain file").chmod(0o755)
+    (folder / "empty").rmdir()
+    (folder / "empty").write_text("a file now")
+    (folder / "package" / "__pycache__" / "same.cpython-311.pyc").write_text("of another time")
+    (folder / "package" / "changed.py").write_text("b = 3")
+    (folder / "package" / "__pycache__" / "changed.cpython-311.pyc").write_text("of b = 3")
+    shutil.rmtree(folder / ("long-" * 40))
+    (folder / "new folder").mkdir()
+    (folder / "new folder" / "new file").write_text("new")
+    return folder
+
+
 def make_bundle(out: Path, work: Path) -> BundleManifest:
-    """A whole bundle of two environments, several parts each."""
+    """A whole bundle of two environments, several parts each, and one that is the difference to the second."""
     out.mkdir()
     (work / "run").parent.mkdir(parents=True, exist_ok=True)
     for name in ("python", "run"):
@@ -87,16 +111,19 @@ def make_bundle(out: Path, work: Path) -> BundleManifest:
     (work / "lib").symlink_to("root/lib")
     shared = {name: tree(work / name, name) for name in ("root", "packages")}
     shared |= {name: work / name for name in LAUNCHERS}
-    parts, archives = [], {}
-    for name, trees in ((SHARED, shared), *((id, {"": tree(work / id, id)}) for id in ENVIRONMENTS)):
-        archives[name], written = pack_archive(name, trees, out, part_bytes=100_000, level=1)
+    trees = {SHARED: shared, **{id: {"": tree(work / id, id)} for id in ENVIRONMENTS}}
+    trees[CHANGED] = {"": change(Path(shutil.copytree(work / ID, work / CHANGED, symlinks=True)))}
+    parts, archives, tallies = [], {}, {}
+    for name, packed in trees.items():
+        like = (ID, tallies[ID]) if name == CHANGED else None
+        archives[name], written, tallies[name] = pack_archive(name, packed, out, part_bytes=100_000, level=1, like=like)
         parts += written
     pack_tools(out / "tools.tar")
     (out / UNPACK.name).write_bytes(UNPACK.read_bytes())
     value = manifest(
         parts=[part.model_dump() for part in parts],
         archives={name: archive.model_dump() for name, archive in archives.items()},
-        environments=dict.fromkeys(ENVIRONMENTS, entry()),
+        environments=dict.fromkeys([*ENVIRONMENTS, CHANGED], entry()),
     )
     model = BundleManifest.model_validate(value)
     protocol.write_json(str(out / MANIFEST), model.model_dump())

@@ -16,7 +16,7 @@ from harness.errors import InfrastructureError, InputError
 from harness.isolate.bundle.archive import measure
 from harness.isolate.bundle.launchers import LAUNCHERS
 from harness.isolate.bundle.manifest import SHARED, load_bundle
-from tests.unit.bundles import ENVIRONMENTS, make_bundle, unpack
+from tests.unit.bundles import CHANGED, ENVIRONMENTS, make_bundle, unpack
 
 pytestmark = [
     pytest.mark.process,
@@ -70,12 +70,12 @@ def test_what_was_packed_is_unpacked(packed: Path, out: Path, tmp_path: Path, sh
     done = unpack(out, target, shell=shell)
     assert done.returncode == 0, done.stderr
     bundle = load_bundle(target)
-    assert bundle.environments == ENVIRONMENTS
+    assert bundle.environments == (*ENVIRONMENTS, CHANGED)
     assert len([part for part in bundle.manifest.parts if part.archive == FIRST]) > 1
     for id in ENVIRONMENTS:
         tally = measure({"": bundle.environment(id)})
         archive = bundle.manifest.archives[id]
-        assert (tally.sha256, tally.bytes, tally.files) == (archive.tree_sha256, archive.unpacked_bytes, archive.files)
+        assert (tally.sha256, tally.bytes, len(tally)) == (archive.tree_sha256, archive.unpacked_bytes, archive.files)
         assert tally.sha256 == measure({"": packed / "work" / id}).sha256
         program = bundle.environment(id) / "bin" / "program"
         assert subprocess.run([program], capture_output=True, text=True).stdout.strip() == id
@@ -85,6 +85,45 @@ def test_what_was_packed_is_unpacked(packed: Path, out: Path, tmp_path: Path, sh
     assert shared.sha256 == bundle.manifest.archives[SHARED].tree_sha256
     others = ("complete.json", "environments", "manifest.json", "packages", "root")
     assert {path.name for path in target.iterdir()} == {*others, *LAUNCHERS}
+
+
+LINKS = [pytest.param("", id="links"), pytest.param("exit 1", id="no links")]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("linking", LINKS)
+def test_a_difference_becomes_a_whole_environment(
+    packed: Path, out: Path, tmp_path: Path, programs: Path, shell: str, linking: str
+) -> None:
+    cp, tar, target = shutil.which("cp"), shutil.which("tar"), tmp_path / "a target"
+    replace(programs, "cp", f'case $1 in -al) {linking or ":"} ;; esac\nexec {cp} "$@"')
+    replace(programs, "tar", f'case $1 in -xof) set -- --overwrite "$@" ;; esac\nexec {tar} "$@"')
+    done = unpack(out, "--only", CHANGED, target, shell=shell, programs=programs)
+    assert done.returncode == 0, done.stderr
+    bundle = load_bundle(target)
+    assert bundle.environments == (SECOND, CHANGED), "it brings the one that it is like"
+    for id in bundle.environments:
+        assert measure({"": bundle.environment(id)}).sha256 == bundle.manifest.archives[id].tree_sha256
+    like, changed = bundle.environment(SECOND), bundle.environment(CHANGED)
+    assert measure({"": like}).sha256 == measure({"": packed / "work" / SECOND}).sha256, "written through no link"
+    assert not (changed / ("long-" * 40)).exists() and (changed / "empty").read_text() == "a file now"
+    assert subprocess.run([changed / "bin" / "program"], capture_output=True, text=True).stdout == f"{CHANGED}\n"
+    assert (changed / "noise").samefile(like / "noise") == (not linking)
+    for name in ("package/same.py", "package/__pycache__/same.cpython-311.pyc"):
+        assert (changed / name).stat().st_mtime_ns == (like / name).stat().st_mtime_ns
+    assert (changed / "package" / "__pycache__" / "same.cpython-311.pyc").read_text() == "of a = 1", "as its source's"
+    archive = bundle.manifest.archives[CHANGED]
+    assert archive.like == SECOND and archive.unpacked_bytes < 1000 < bundle.manifest.archives[SECOND].unpacked_bytes
+
+
+def test_a_difference_can_be_added(out: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    assert unpack(out, "--only", SECOND, target).returncode == 0
+    kept = (target / "environments" / SECOND).stat().st_ino
+    done = unpack(out, "--only", CHANGED, target)
+    assert done.returncode == 0 and f"unpacking {SECOND}\n" not in done.stdout
+    assert (target / "environments" / SECOND).stat().st_ino == kept
+    assert load_bundle(target).environments == (SECOND, CHANGED)
 
 
 def test_a_second_call_finds_it_there(out: Path, tmp_path: Path) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import shutil
 import stat
 import subprocess
 import tarfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import NamedTuple
 
 from harness.errors import InfrastructureError
 from harness.isolate.bundle.manifest import Archive, Part
@@ -54,39 +55,28 @@ def entries(root: Path) -> Iterator[Entry]:
             yield Entry(name=name, path=path, kind=kind, size_bytes=status.st_size)
 
 
-class HashingReader:
-    """A file that knows the digest of what was read from it."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self.file, self.state = file, hashlib.sha256()
-
-    def read(self, size: int = -1) -> bytes:
-        data = self.file.read(size)
-        self.state.update(data)
-        return data
+class Content(NamedTuple):
+    kind: str
+    value: str  # a link's target, or the SHA-256 of what a file holds
+    size_bytes: int
 
 
-@dataclass
-class Tally:
-    """Counts and digests entries as they pass: names, kinds, link targets and contents; neither times nor owners.
+class Tally(dict[str, Content]):
+    """What trees hold, by path: kinds, link targets and contents; neither times nor owners.
 
     Of the modes only the owner's right to execute counts: the others depend on who unpacks.
     """
 
-    bytes: int = 0
-    files: int = 0
-    state: hashlib._Hash = field(default_factory=hashlib.sha256)
-
-    def add(self, name: str, entry: Entry, content_sha256: str = "") -> None:
-        self.bytes += entry.size_bytes
-        self.files += 1
-        self.state.update(
-            "\0".join([name, entry.kind, entry.target or content_sha256, "\n"]).encode("utf-8", "surrogateescape")
-        )
+    @property
+    def bytes(self) -> int:
+        return sum(content.size_bytes for content in self.values())
 
     @property
     def sha256(self) -> str:
-        return self.state.hexdigest()
+        state = hashlib.sha256()
+        for name, content in self.items():
+            state.update("\0".join([name, content.kind, content.value, "\n"]).encode("utf-8", "surrogateescape"))
+        return state.hexdigest()
 
 
 def _walk(trees: Mapping[str, Path]) -> Iterator[tuple[str, Entry]]:
@@ -102,8 +92,27 @@ def measure(trees: Mapping[str, Path]) -> Tally:
     """The tally of trees on disk: path in an archive ('' for its top) to folder or file."""
     tally = Tally()
     for name, entry in _walk(trees):
-        tally.add(name, entry, protocol.sha256_file(str(entry.path)) if entry.has_content else "")
+        value = protocol.sha256_file(str(entry.path)) if entry.has_content else entry.target
+        tally[name] = Content(entry.kind, value, entry.size_bytes)
     return tally
+
+
+BYTECODE = re.compile(r"__pycache__/([^/.]+)\.[^/]+\.pyc$")
+
+
+def difference(tally: Tally, like: Tally) -> tuple[Tally, list[str]]:
+    """(what `like` lacks or has otherwise, what must leave `like` before that is put there) for it to become `tally`.
+
+    Bytecode names the time of its source. Where the source is the same, the file of `like` serves with its time, so
+    its bytecode must too: `tally` is given it.
+    """
+    for name in tally.keys() & like.keys():
+        source = BYTECODE.sub(r"\1.py", name)
+        if source != name and source in tally and tally[source] == like.get(source):
+            tally[name] = like[name]
+    other = Tally((name, content) for name, content in tally.items() if like.get(name) != content)
+    lost = {name for name, content in like.items() if tally.get(name) != content}
+    return other, sorted(name for name in lost if os.path.dirname(name) not in lost)
 
 
 def resolve(root: Path, name: str) -> Path:
@@ -128,12 +137,15 @@ WINDOW = 27  # log2 of the bytes that zstd looks back; unpacking needs as much m
 
 
 def pack_archive(
-    name: str, trees: Mapping[str, Path], folder: Path, *, part_bytes: int, level: int
-) -> tuple[Archive, list[Part]]:
-    """Pack trees, path in the archive ('' for its top) to folder or file, into parts in `folder`."""
+    name: str, trees: Mapping[str, Path], folder: Path, *, part_bytes: int, level: int,
+    like: tuple[str, Tally] | None = None,
+) -> tuple[Archive, list[Part], Tally]:  # fmt: skip
+    """Pack trees, path in the archive ('' for its top) to folder or file, into parts in `folder`; `like`: only their
+    difference to an archive, its name and its tally."""
+    tally = measure(trees)
+    other, gone = (tally, []) if like is None else difference(tally, like[1])
     compress = [str(find_program("zstd")), "-qc", "-T0", f"-{level}", f"--long={WINDOW}"]
     cut = ["split", "-d", "--suffix-length=4", f"--bytes={part_bytes}", "-", str(folder / f"{name}.tar.zst.")]
-    tally = Tally()
     with (
         subprocess.Popen(compress, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as zstd,
         subprocess.Popen(cut, stdin=zstd.stdout, stderr=subprocess.PIPE, text=True) as split,
@@ -146,7 +158,9 @@ def pack_archive(
                 tarfile.open(fileobj=zstd.stdin, mode="w|", format=tarfile.GNU_FORMAT, bufsize=BLOCK) as tar,
             ):
                 for inside, entry in _walk(trees):
-                    _add(tar, tally, inside, entry)
+                    if inside in other:
+                        with entry.path.open("rb") if entry.has_content else contextlib.nullcontext() as file:
+                            tar.addfile(header(inside, entry), file)
         finally:
             with contextlib.suppress(BrokenPipeError):
                 zstd.stdin.close()
@@ -159,23 +173,15 @@ def pack_archive(
         Part(name=path.name, sha256=protocol.sha256_file(str(path)), bytes=path.stat().st_size, archive=name)
         for path in sorted(folder.glob(f"{name}.tar.zst.*"))
     ]
-    return Archive(
+    archive = Archive(
         packed_bytes=sum(part.bytes for part in parts),
-        unpacked_bytes=tally.bytes,
-        files=tally.files,
+        unpacked_bytes=other.bytes,
+        files=len(other),
         tree_sha256=tally.sha256,
-    ), parts
-
-
-def _add(tar: tarfile.TarFile, tally: Tally, inside: str, entry: Entry) -> None:
-    if not entry.has_content:
-        tar.addfile(header(inside, entry))
-        tally.add(inside, entry)
-        return
-    with entry.path.open("rb") as file:
-        reader = HashingReader(file)
-        tar.addfile(header(inside, entry), reader)
-    tally.add(inside, entry, reader.state.hexdigest())
+        like=like[0] if like else "",
+        gone=gone,
+    )
+    return archive, parts, tally
 
 
 def header(name: str, entry: Entry) -> tarfile.TarInfo:

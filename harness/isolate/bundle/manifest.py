@@ -37,12 +37,14 @@ class Part(Record):
 
 
 class Archive(Record):
-    """A tar, compressed by zstd: `shared`, or an environment by its id."""
+    """A tar, compressed by zstd: `shared`, or an environment by its id; whole, or its difference to another one."""
 
     packed_bytes: int
     unpacked_bytes: int = Field(description="of its plain files")
     files: int = Field(description="plain files, folders and links")
-    tree_sha256: Sha256 = Field(description="over names, kinds, modes, link targets and contents, as packed")
+    tree_sha256: Sha256 = Field(description="of all that is unpacked: names, kinds, modes, link targets and contents")
+    like: Name | Literal[""] = Field(default="", description="the environment that this is the difference to")
+    gone: list[str] = Field(default=[], description="paths of `like` that are not here, or not the same")
 
 
 class Machine(Record):
@@ -218,6 +220,8 @@ def render_contents(manifest: BundleManifest, manifest_sha256: str) -> str:
         f"architecture {manifest.architecture}",
         f"driver {manifest.least_driver}",
     ]
-    lines += [f"archive {name} {archive.unpacked_bytes} {archive.files}" for name, archive in manifest.archives.items()]
+    for name, archive in manifest.archives.items():
+        lines.append(f"archive {name} {archive.unpacked_bytes} {archive.files} {archive.like}".rstrip())
+        lines += [f"gone {name} {path}" for path in archive.gone]
     lines += [f"part {part.archive} {part.name} {part.bytes} {part.sha256}" for part in manifest.parts]
     return "\n".join([*lines, f"end {len(lines)}", ""])

@@ -103,7 +103,9 @@ def _is_free(place: Path) -> bool:
 
 
 def _size(folder: Path) -> int:
-    return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_symlink())
+    """Bytes, a file of several names once."""
+    files = (path.lstat() for path in folder.rglob("*") if not path.is_symlink())
+    return sum({file.st_ino: file.st_size for file in files}.values())
 
 
 def _unpack(folder: Path, place: Path) -> None:

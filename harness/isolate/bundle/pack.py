@@ -16,7 +16,7 @@ from harness.config.pins import ensure_pins
 from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError, InputError
 from harness.gpu import gpus
-from harness.isolate.bundle.archive import measure, pack_archive
+from harness.isolate.bundle.archive import Tally, measure, pack_archive
 from harness.isolate.bundle.executor import BundleExecutor
 from harness.isolate.bundle.launchers import (
     LAUNCHERS,
@@ -107,6 +107,7 @@ class Packer:
         )
         self.parts: list[Part] = []
         self.archives: dict[str, Archive] = {}
+        self.tallies: dict[str, Tally] = {}
         self.kept: tuple[str, ...] = ()
 
     def pack(self) -> None:
@@ -157,6 +158,7 @@ class Packer:
         print(text, flush=True)
 
     def _planned(self) -> list[PlannedEnvironment]:
+        """Those with packages of their own last: they are packed as the difference to one without."""
         planned = [
             item.environment for item in wanted_images(self.engine, self.matrix, self.root, strict=self.options.strict)
         ]
@@ -164,7 +166,8 @@ class Packer:
         unknown = [version for version in self.options.torch if version not in versions]
         if unknown:
             raise InputError(f"--torch {unknown[0]}: not in matrix.yaml", f"it has {', '.join(sorted(versions))}")
-        return [e for e in planned if not self.options.torch or e.spec.torch in self.options.torch]
+        chosen = [e for e in planned if not self.options.torch or e.spec.torch in self.options.torch]
+        return sorted(chosen, key=lambda e: bool(e.spec.packages))
 
     def _image(self, environment: PlannedEnvironment) -> tuple[EnvironmentRecord, Observation]:
         pins, _ = ensure_pins(self.root, environment, self.matrix)
@@ -245,7 +248,8 @@ class Packer:
     ) -> BundledEnvironment:
         removed = leave_out(tree, left_out(self.kept))
         blanked = blank_libraries(tree, int(self.options.architecture), self.kept)
-        self._pack_archive(environment.id, {"": tree})
+        plain = environment.spec.model_copy(update={"packages": []})
+        self._pack_archive(environment.id, {"": tree}, like=plain.id(environment.index))
         [packages] = [path.relative_to(tree) for path in tree.glob("lib/python3*/site-packages")]
         there = [name for name in proof.libraries if (tree / packages / name).exists()]
         return BundledEnvironment(
@@ -258,14 +262,19 @@ class Packer:
             proof=proof.model_copy(update={"libraries": there}),
         )
 
-    def _pack_archive(self, name: str, trees: dict[str, Path]) -> None:
+    def _pack_archive(self, name: str, trees: dict[str, Path], like: str = "") -> None:
+        """`like`: as the difference to this archive, where it is packed already."""
         self._say(f"packing {name}")
-        archive, parts = pack_archive(
-            name, trees, self.out, part_bytes=self.options.part_mb * 1_000_000, level=self.options.level
-        )
+        archive, parts, self.tallies[name] = pack_archive(
+            name, trees, self.out, part_bytes=self.options.part_mb * 1_000_000, level=self.options.level,
+            like=(like, self.tallies[like]) if like in self.tallies else None,
+        )  # fmt: skip
         self.archives[name] = archive
         self.parts += parts
-        self._say(f"packed {name}: {archive.packed_bytes / 1e6:.0f} MB of {archive.unpacked_bytes / 1e6:.0f} MB")
+        self._say(
+            f"packed {name}: {archive.packed_bytes / 1e6:.0f} MB of {archive.unpacked_bytes / 1e6:.0f} MB"
+            + (f", what {archive.like} lacks" if archive.like else "")
+        )
 
     def _write(self, manifest: BundleManifest) -> None:
         """The manifest, and what unpacks by it."""
@@ -288,7 +297,8 @@ class Packer:
             bundle = load_bundle(folder)
             entry, problem = bundle.entry(id), ""
             shared = {"root": bundle.root, **{name: folder / name for name in ("packages", *LAUNCHERS)}}
-            for name, trees in ((SHARED, shared), (id, {"": bundle.environment(id)})):
+            unpacked = {SHARED: shared, **{name: {"": bundle.environment(name)} for name in bundle.environments}}
+            for name, trees in unpacked.items():
                 if measure(trees).sha256 != self.archives[name].tree_sha256:
                     problem = f"{name}: what was unpacked is not what was packed"
             if not problem:

@@ -3,7 +3,7 @@
 #
 #   sh unpack.sh [--only ENVIRONMENT]... [--any-gpu] DIR
 #
-# --only: not all environments. --any-gpu: also where the GPU or the driver cannot run them.
+# --only: not all environments; one that is a difference to another brings that one. --any-gpu: also where the GPU or the driver cannot run them.
 #
 # It lies beside the parts, and checks all of them, and this machine, before it unpacks anything. It needs a POSIX
 # shell, tar, and the usual small programs; zstd and sha256sum come in tools.tar. Called again, it goes on with what is
@@ -41,6 +41,10 @@ read_contents() { # contents.txt into variables; archives and parts stay in the 
 
 archives() { while read -r word name rest; do [ "$word" != archive ] || echo "$name"; done <"$here/contents.txt"; }
 
+like() { # the environment that this archive is the difference to, or nothing
+    while read -r word name size count like; do [ "$word $name" != "archive $1" ] || echo "$like"; done <"$here/contents.txt"
+}
+
 unpacked() { # whether an archive is in DIR, whole
     if [ "$1" = shared ]; then [ -d "$dir/root" ]; else [ -d "$dir/environments/$1" ]; fi
 }
@@ -55,6 +59,7 @@ choose() { # which archives are wanted, and which of them are still to be unpack
     for name in $only; do
         { is_in "$name" "$known" && [ "$name" != shared ]; } ||
             fail "the bundle has no environment $name" "it has: ${known#shared }" 64
+        only="$only $(like "$name")"
     done
     wanted=
     for name in $known; do
@@ -161,7 +166,7 @@ check_parts() {
 
 check_disk() {
     bytes=0 files=0
-    while read -r word name size count; do
+    while read -r word name size count _; do
         if [ "$word" = archive ] && is_in "$name" "$todo"; then bytes=$((bytes + size)) files=$((files + count)); fi
     done <"$here/contents.txt"
     need_kb=$((bytes / 1024 + files * 4)) # a file fills its last block
@@ -173,12 +178,23 @@ check_disk() {
 stream() { each_part send | { carried_zstd -dcq --long=27 || echo broken >"$dir/.part/broken"; }; }
 send() { cat "$here/$1"; }
 
+link_like() { # a tree of an environment's files, less what is gone; they are its own where links cannot be made
+    cp -al "$dir/environments/$2" "$dir/.part/tree" 2>/dev/null || {
+        rm -rf "$dir/.part/tree"
+        cp -pPR "$dir/environments/$2" "$dir/.part/tree"
+    } || return 1
+    while read -r word name path; do # before tar writes, which may not unlink first: a link's file is not ours
+        [ "$word $name" != "gone $1" ] || rm -rf "$dir/.part/tree/${path:?}" || return 1
+    done <"$here/contents.txt"
+}
+
 unpack_one() { # a whole archive beside its place, then in its place
     say "unpacking $1"
     rm -rf "$dir/.part"
-    mkdir -p "$dir/.part/tree" "$dir/environments"
-    todo=$1
-    stream | tar -xof - -C "$dir/.part/tree" && [ ! -e "$dir/.part/broken" ] ||
+    mkdir -p "$dir/.part" "$dir/environments"
+    todo=$1 like=$(like "$1")
+    if [ -n "$like" ]; then link_like "$1" "$like"; else mkdir "$dir/.part/tree"; fi &&
+        stream | tar -xof - -C "$dir/.part/tree" && [ ! -e "$dir/.part/broken" ] ||
         fail "$1 could not be unpacked" "see above: is $dir full? Then start the same command again"
     if [ "$1" = shared ]; then
         for name in packages python run lib root; do # root last: it says that the others are there
