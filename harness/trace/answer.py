@@ -151,7 +151,7 @@ def _caused(found: Outcome) -> tuple[str, Said, str]:
 def _reverse(found: Outcome) -> str:
     if found.reverse_with:
         others = ", ".join(map(named, found.reverse_with))
-        return f"the reverse needs {others} besides, which moves on {found.bad}'s inputs alone"
+        return f"the reverse holds only with outputs of {others} put in, too"
     return "and the reverse holds" if found.reverse else "the reverse did not give the other result"
 
 

@@ -74,7 +74,7 @@ def test_of_several_the_one_with_the_largest_share_comes_first_and_the_earliest_
     assert [label for label, _ in found.rest].count("Line") == 1, "a line is shown once"
     partly = outcome(o.PROVEN, cause("gelu", 9), comes_back=True, reverse=False, reverse_with=["a -> b"])
     proof = next(sentence for label, sentence in partly.rest if label == "Proof")
-    assert proof.endswith("the reverse needs b in place of a besides, which moves on 2.5.0's inputs alone.")
+    assert proof.endswith("the reverse holds only with outputs of b in place of a put in, too.")
     others = [["mine.py:7", "y = norm(x)"], *([f"mine.py:{number}", "z = gelu(y)"] for number in range(20, 40))]
     lines = [line for label, line in outcome(o.PROVEN, cause("gelu", 9, others=others)).rest if label == "Line"]
     assert lines[:2] == ["mine.py:7: y = norm(x)", "mine.py:20: z = gelu(y)"] and lines[-1] == "and 9 more"
