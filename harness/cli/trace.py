@@ -14,7 +14,7 @@ from harness.tools import cache_folder
 from harness.trace import outcome as o
 
 FOLDER = Path("reports") / "traces"
-OWN = ("run-", "store-", "tracer-", "alone", "index.html", o.SUMMARY)  # beginnings of names in its folder
+OWN = ("run-", "store-", "tracer-", "alone", "timed", "index.html", o.SUMMARY)  # beginnings of names in its folder
 
 
 def add_options(parser: Parser) -> None:
@@ -72,8 +72,8 @@ def run(options: argparse.Namespace) -> int:
         print(f"run: {text}", flush=True)
 
     try:
-        found = trace(good, bad, words, notes, say, options.time)
-        extracted = extract(found, good, bad, matrix, out) if options.extract else []
+        found = trace(good, bad, words, notes, say, matrix if options.time else None)
+        found.extracted = extract(found, good, bad, matrix, out) if options.extract else []
     finally:
         good.close()
         bad.close()
@@ -83,7 +83,5 @@ def run(options: argparse.Namespace) -> int:
             shutil.rmtree(folder)
     render(out)
     print(terminal(o.load(out)))
-    for line in extracted:
-        print(line)
     print(f"page: {out / 'index.html'}")
     return UNDECIDED if found.verdict in (o.DOES_NOT_REPEAT, o.NOT_EXPLAINED, o.NOT_PROVEN) else DONE

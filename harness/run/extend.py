@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from harness.config.plan import Plan, PlannedLaunch
 from harness.schema.records import Device, LaunchRecord
-from harness.stats import decide, effects
+from harness.stats import decide
 from harness.stats.medians import COLD, HOT, time_us
 from harness.worker import protocol
 
@@ -79,12 +79,10 @@ def undecided(plan: Plan, rows: Sequence[Row], ends: Mapping[Subject, int], look
     )
     pairs = [row.before(ends[row.subject]) for row in rows]
     kept = [(row, pair) for row, pair in zip(rows, pairs, strict=True) if pair[0]]
-    estimates = effects.compare_launches([pair for _, pair in kept], rule.confidence)
-    q_values = decide.adjust([estimate.p_value for estimate in estimates], looks)
+    least = [plan.thresholds.min_effect(row.subject[1]) for row, _ in kept]
+    decided = decide.decide_rows([pair for _, pair in kept], least, rule.confidence, rule.rate, looks)
     going = set()
-    for (row, _), estimate, q_value in zip(kept, estimates, q_values, strict=True):
-        min_effect = plan.thresholds.min_effect(row.subject[1])
-        verdict = decide.decide(estimate, q_value, min_effect, rule.rate)
+    for (row, _), min_effect, (estimate, _, verdict) in zip(kept, least, decided, strict=True):
         if decide.goes_on(estimate, verdict, rule, min_effect, plan.most_launches):
             going.add(row.subject)
     return going

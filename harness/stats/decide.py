@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from scipy import stats
 
-from harness.stats.effects import TRIMMED, Estimate
+from harness.stats.effects import TRIMMED, Estimate, compare_launches
 
 POWER = 0.8
 GROWTH = 1.6  # launches at one look, over those at the one before
@@ -53,6 +53,22 @@ def decide(estimate: Estimate, q_value: float | None, min_effect: float, rate: f
     if q_value <= rate and estimate.high < 1:
         return FASTER if estimate.high < fast else SLIGHTLY_FASTER
     return UNDECIDED
+
+
+Samples = tuple[Sequence[float], Sequence[float]]  # the baseline's and this environment's, by block
+Decided = tuple[Estimate, float | None, str]  # with its q value, and what is called
+
+
+def decide_rows(
+    pairs: Sequence[Samples], min_effects: Sequence[float], confidence: float, rate: float, looks: int = 1
+) -> list[Decided]:
+    """All rows of a page together, each by its own minimum effect."""
+    found = compare_launches(pairs, confidence)
+    q_values = adjust([estimate.p_value for estimate in found], looks)
+    return [
+        (estimate, q_value, decide(estimate, q_value, min_effect, rate))
+        for estimate, q_value, min_effect in zip(found, q_values, min_effects, strict=True)
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -140,7 +140,7 @@ class Makers:
     def _bundled(self, executor: BundleExecutor, environment: PlannedEnvironment, side: Side) -> None:
         """A bundle's Python, with the packages of one of its environments and what they load, outside of a sandbox: the
         script is the user's own."""
-        side.python = executor.bundle.python
+        side.bundle, side.python = executor.bundle.folder, executor.bundle.python
         folder = executor.bundle.environment(plain_id(environment.id))
         side.packages = next(folder.glob("lib/python3*/site-packages"))
         libraries = sorted(side.packages.glob("nvidia/*/lib"))

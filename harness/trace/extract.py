@@ -1,5 +1,5 @@
-"""Stored regions outside of the script: the first origin as a script that stands alone, and every region as a problem
-file, with a matrix.yaml that compares them in both versions."""
+"""Stored regions outside of the script: the first origin as a script that stands alone, and regions as problem files,
+with a matrix.yaml that compares them in both versions."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from pathlib import Path
 
 from harness.config.matrix import Matrix, matrix_text
 from harness.config.operators import Operator
+from harness.schema.records import Device
 from harness.trace.answer import place
 from harness.trace.outcome import Outcome
 from harness.trace.runs import Side, stored_programs
 from harness.trace.wording import named
+from harness.typed import words_of
 from harness.worker import protocol
 
 TEMPLATE = Path(__file__).parent / "alone.py.txt"
@@ -29,8 +31,24 @@ class Region:
     """A stored program of each side."""
 
     kind: str
-    title: str
+    what: str  # of it, in a sentence
+    where: str
     programs: Mapping[str, Path]  # by side: good, bad
+
+    @property
+    def title(self) -> str:
+        return f"{self.what}\n\nSeen at {self.where}.".replace("\\", "/").replace('"""', "'''")
+
+
+@dataclass(frozen=True)
+class Written:
+    """A matrix.yaml of problem files, None where there is none, and the devices that they run on: `names` of all
+    regions, and why some have no file."""
+
+    path: Path | None
+    devices: tuple[Device, ...]
+    names: list[str]
+    errors: dict[str, str]
 
 
 def extract(found: Outcome, good: Side, bad: Side, matrix: Matrix, out: Path) -> list[str]:
@@ -39,25 +57,18 @@ def extract(found: Outcome, good: Side, bad: Side, matrix: Matrix, out: Path) ->
         cause.kind: (cause, stored_programs(good, bad, cause.program))
         for cause in found.causes if cause.program is not None
     }  # fmt: skip
-    regions = [_region(cause.kind, "equal inputs, other outputs", place(cause), programs, good, bad)
-               for cause, programs in stored.values() if programs]  # fmt: skip
-    lines, folder = list[str](), out / FOLDER
-    if regions:
-        lines.append(f"alone: {_write_script(regions[0], good, bad, folder)}")
-    rows = (found.times or {}).get("rows", [])
-    for row in [row for row in rows if row["program"] and row["kind"] not in {region.kind for region in regions}]:
-        programs = {label: side.store / f"{row['program']}.pt" for label, side in (("good", good), ("bad", bad))}
-        regions.append(_region(row["kind"], "its time moved", row["line"], programs, good, bad))
+    what = f"equal inputs, other outputs, in PyTorch {good.version} and {bad.version}."
+    regions = [Region(kind, f"{named(kind)}: {what}", place(cause), programs)
+               for kind, (cause, programs) in stored.items() if programs]  # fmt: skip
     if not regions:
         return ["nothing to extract: no region was stored in both versions"]
-    made, problems = write_matrix(regions, good, bad, matrix, folder)
-    command = f"kernel-matrix matrix --matrix {shlex.quote(str(made))} --quick"
-    return [*lines, *([f"as problem files: {command}"] if made else []), *problems]
-
-
-def _region(kind: str, what: str, where: str, programs: Mapping[str, Path], good: Side, bad: Side) -> Region:
-    title = f"{named(kind)}: {what}, in PyTorch {good.version} and {bad.version}.\n\nSeen at {where}."
-    return Region(kind, title.replace("\\", "/").replace('"""', "'''"), programs)
+    folder = out / FOLDER
+    lines = [f"alone: {_write_script(regions[0], good, bad, folder)}"]
+    written = write_matrix(regions, good, bad, matrix, folder)
+    if written.path is not None:
+        command = words_of("matrix", "--matrix", str(written.path), "--quick", nox=False)
+        lines.append(f"as problem files: {shlex.join(command)}")
+    return [*lines, *(f"no problem file of {name}: {error}" for name, error in written.errors.items())]
 
 
 def _write_script(region: Region, good: Side, bad: Side, folder: Path) -> Path:
@@ -72,10 +83,8 @@ def _write_script(region: Region, good: Side, bad: Side, folder: Path) -> Path:
     return script
 
 
-def write_matrix(
-    regions: Sequence[Region], good: Side, bad: Side, matrix: Matrix, folder: Path
-) -> tuple[Path | None, list[str]]:
-    """A matrix.yaml of the regions that can be problem files, None where none can; and why others cannot, in words."""
+def write_matrix(regions: Sequence[Region], good: Side, bad: Side, matrix: Matrix, folder: Path) -> Written:
+    """A matrix.yaml of both versions, and a problem file of each region that can be one, in this folder."""
     names = _names([region.kind for region in regions])
     requests = [
         {"name": name, "title": region.title, "version": good.version, **_texts(region.programs)}
@@ -83,18 +92,18 @@ def write_matrix(
     ]
     written = bad.problems(requests)
     results = protocol.read_json(str(written / "result.json"))
-    problems = [f"no problem file of {name}: {results[name]['error']}" for name in names if results[name]["error"]]
+    errors = {name: results[name]["error"] for name in names if results[name]["error"]}
     operators = list[Operator]()
     folder.mkdir(exist_ok=True)
     for name in names:
-        if not results[name]["error"]:
+        if name not in errors:
             shutil.copy(written / f"{name}.py", folder)
             trials = DRAWN_TRIALS if results[name]["drawn"] else STORED_TRIALS
             dtypes = [results[name]["dtype"]]
             devices = [results[name]["device"]]
             operators.append(Operator(problem=f"{name}.py", dtypes=dtypes, devices=devices, trials=trials))
     if not operators:
-        return None, problems
+        return Written(None, (), names, errors)
     for side in (good, bad):
         pins = folder / "docker" / "pins"
         pins.mkdir(parents=True, exist_ok=True)
@@ -104,7 +113,8 @@ def write_matrix(
     made = matrix.model_copy(update={"operators": operators, "workloads": [], "slurm": {}, "cpu_threads": threads})
     path = folder / "matrix.yaml"
     path.write_text(matrix_text(made), encoding="utf-8")
-    return path, problems
+    used = tuple(sorted({device for each in operators for device in each.devices}))
+    return Written(path, used, names, errors)
 
 
 def _texts(paths: Mapping[str, Path]) -> dict[str, str]:

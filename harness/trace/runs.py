@@ -86,7 +86,8 @@ class Side:
     out: Path
     threads: int
     pins: Path | None = None
-    packages: Path | None = None  # what the interpreter does not find by itself
+    bundle: Path | None = None
+    packages: Path | None = None  # what a bundle's interpreter does not find by itself
     variables: Mapping[str, str] = field(default_factory=dict)
     count: int = 0
     tracer: subprocess.Popen[str] | None = None
@@ -116,18 +117,23 @@ class Side:
         request = {"task": "replay", "programs": {path.stem: str(path) for path in programs}}
         return self._start(request, "result.json")
 
+    def vary(self, programs: Sequence[Path], factor: str) -> dict[str, dict[str, Any]]:
+        """Run stored programs again with one factor changed: by stem, as `tracer.factors.vary_all` has it."""
+        request = {"task": "vary", "factor": factor, "programs": {path.stem: str(path) for path in programs}}
+        found: dict[str, dict[str, Any]] = protocol.read_json(str(self._start(request, "result.json") / "result.json"))
+        return found
+
     def timed(self) -> tuple[End, list[str], list[int]]:
         """Run it under the timer: how it ended, and names and nanoseconds of its operators, in their order."""
         folder = self.run({"with": "time"})
-        found = protocol.read_json(str(folder / "times.json"))
+        found = protocol.read_json(str(folder / "operators.json"))
         names = [name.removeprefix("aten::") for name in found["names"]]
-        return load_end(folder), names, found["spent_ns"]
+        return load_end(folder), names, found["values"]
 
-    def time_programs(self, programs: Sequence[Path]) -> dict[str, dict[str, Any]]:
-        """By stem: `median_s` of a call, and `error`."""
-        request = {"task": "time", "programs": {path.stem: str(path) for path in programs}}
-        found: dict[str, dict[str, Any]] = protocol.read_json(str(self._start(request, "result.json") / "result.json"))
-        return found
+    def memory(self) -> tuple[list[str], list[int]]:
+        """Names of its operators, in their order, and the most bytes that each call needs, by PyTorch's allocators."""
+        found = protocol.read_json(str(self.run({"with": "memory"}) / "operators.json"))
+        return [name.removeprefix("aten::") for name in found["names"]], found["values"]
 
     def problems(self, regions: Sequence[Mapping[str, str]]) -> Path:
         """Write stored regions as problem files; the folder with them and `result.json`, by their names."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from harness.stats.decide import SAME
 from harness.trace.outcome import DECISIVE, SUGGESTIVE, Outcome
+from harness.trace.times import MOVED
 from harness.trace.wording import Said, named
 
 MIB = 1 << 20
@@ -17,28 +19,39 @@ def of_times(found: Outcome) -> Said:
         return []
     rows = [row for row in found.times["rows"] if row["moved"]]
     said = [("Time", _whole(found))]
-    said += [("Slower" if row["seconds"]["difference"] > 0 else "Faster", _row(found, row)) for row in rows]
-    return [*said, ("RAM", _memory(found))]
+    said += [(_way(row["seconds"]).capitalize(), _row(found, row)) for row in rows]
+    command = found.times["command"]
+    again = f"{command} shows and explains these calls alone." if command else ""
+    return [*said, ("Again", again), ("RAM", _memory(found))]
 
 
 def grade(times: Mapping[str, Any], row: Mapping[str, Any]) -> str:
     """Decisive where the script's time, the region's in it and the region's alone moved the same way, each decided."""
-    every = [facts for facts in (times["whole"], row["seconds"], row["alone"]) if facts]
-    same = len({facts["difference"] > 0 for facts in every}) == 1
-    return DECISIVE if len(every) == 3 and same and all(facts["decided"] for facts in every) else SUGGESTIVE
+    ways = {_way(facts) for facts in (times["whole"], row["seconds"], row["alone"])}
+    return DECISIVE if len(ways) == 1 and ways != {""} else SUGGESTIVE
+
+
+def _way(facts: Mapping[str, Any] | None) -> str:
+    """Slower or faster; empty where it is neither, or was not measured."""
+    return facts["verdict"].removeprefix("slightly ") if facts and facts["verdict"] in MOVED else ""
 
 
 def ratio_text(facts: Mapping[str, Any]) -> str:
-    low, high = facts["extremes"]
-    return f"{facts['ratio']:.2f} times ({low:.2f} to {high:.2f})"
+    """With its interval, where it was tested."""
+    if facts["ratio"] is None:
+        return "\N{EN DASH}"
+    interval = f" ({facts['low']:.2f} to {facts['high']:.2f})" if facts["low"] is not None else ""
+    return f"{facts['ratio']:.2f} times{interval}"
 
 
 def _whole(found: Outcome) -> str:
     times = found.times or {}
     whole = times["whole"]
     how = f"{whole['good']:.3g} s and {whole['bad']:.3g} s, {whole['samples']} processes each, in turns"
-    if not whole["decided"]:
-        return f"Whether the script takes longer is undecided: {ratio_text(whole)}; {how}."
+    if whole["verdict"] not in MOVED:
+        what = "The script takes as long in both" if whole["verdict"] == SAME else (
+            "Whether the script takes longer is undecided")  # fmt: skip
+        return f"{what}: {ratio_text(whole)}; {how}."
     text = f"{found.bad} takes {ratio_text(whole)} as long as {found.good}: {how}."
     if times["problem"]:
         return f"{text} Which operators that comes from is not known: {times['problem']}."
@@ -51,24 +64,30 @@ def _row(found: Outcome, row: Mapping[str, Any]) -> str:
     times, seconds = found.times or {}, row["seconds"]
     where = f"the backward of {row['line']}" if row["phase"] == "backward" else row["line"]
     whole = times["whole"]
-    share = f", {seconds['difference'] / whole['difference']:.0%} of the difference" if whole["decided"] else ""
+    is_decided = whole["verdict"] in MOVED
+    share = f", {seconds['difference'] / whole['difference']:.0%} of the difference" if is_decided else ""
     return f"{named(row['kind'])} at {where}: {seconds['difference']:+.3g} s{share}; {_alone(times, row)}."
 
 
 def _alone(times: Mapping[str, Any], row: Mapping[str, Any]) -> str:
-    if not row["alone"]:
-        return f"it did not run alone: {row['problem']}"
-    text = f"one call of it alone, again and again, takes {ratio_text(row['alone'])} as long"
+    alone = row["alone"]
+    if not alone:
+        return f"it was not timed alone: {row['problem']}"
+    text = f"one call of it alone takes {ratio_text(alone)} as long"
     graded = grade(times, row)
-    shows = row["alone"]["decided"] and (row["alone"]["difference"] > 0) == (row["seconds"]["difference"] > 0)
-    open_is = "the script's own time is not decided" if shows else "that does not show it"
-    why = "" if graded == DECISIVE else f", and {open_is}"
-    return f"{text}{why}: {graded}"
+    shows = _way(alone) == _way(row["seconds"])
+    open_is = "the script's own time did not move so" if shows else "that does not show it"
+    return f"{text}{'' if graded == DECISIVE else f', and {open_is}'}: {graded}"
 
 
 def _memory(found: Outcome) -> str:
     times = found.times or {}
     memory, start = times["memory"], times["start_bytes"]
     text = f"The process holds at most {memory['good'] / MIB:.0f} and {memory['bad'] / MIB:.0f} MiB"
-    text += "" if memory["decided"] else ", no difference that is decided"
-    return f"{text}; PyTorch alone, before the script, {start[0] / MIB:.0f} and {start[1] / MIB:.0f} MiB."
+    text += "" if memory["verdict"] in MOVED else ", no difference that is decided"
+    text += f"; PyTorch alone, before the script, {start[0] / MIB:.0f} and {start[1] / MIB:.0f} MiB."
+    row = times["memory_row"]
+    if not row:
+        return text
+    needs = " and ".join(f"{each / MIB:.3g}" for each in row["peak_bytes"])
+    return f"{text} A call of {named(row['kind'])} at {row['line']} needs up to {needs} MiB of its own."

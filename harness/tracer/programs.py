@@ -6,7 +6,6 @@ A program is a list of calls. A tensor in a call is stored, or refers to the out
 from __future__ import annotations
 
 import os
-import time
 from typing import Any
 
 import torch
@@ -64,9 +63,8 @@ class Programs:
                 torch.save(made, os.path.join(self.out, program["name"] + ".pt"), pickle_protocol=4)
 
 
-def run(program: dict[str, Any], exact: bool = False, spent_ns: list[int] | None = None) -> dict[Any, Any]:
-    """The kept outputs, as the program gives them here and now; `exact`: with all that is floating in float64. What its
-    calls alone took is appended to `spent_ns`."""
+def run(program: dict[str, Any], exact: bool = False) -> dict[Any, Any]:
+    """The kept outputs, as the program gives them here and now; `exact`: with all that is floating in float64."""
     made: dict[Any, Any] = {}
 
     def take(value: Any) -> Any:
@@ -78,7 +76,6 @@ def run(program: dict[str, Any], exact: bool = False, spent_ns: list[int] | None
             return type(value)(map(take, value))
         return torch.float64 if exact and isinstance(value, torch.dtype) and value.is_floating_point else value
 
-    taken = 0
     for call in program["calls"]:
         if call["state"] is not None:
             own_generator(torch.device(call["device"])).set_state(call["state"])
@@ -89,24 +86,13 @@ def run(program: dict[str, Any], exact: bool = False, spent_ns: list[int] | None
         mutated: list[Any] = []
         function = getattr(getattr(getattr(torch.ops, namespace), name), overload or "default")
         with torch.no_grad():
-            started = _now_ns()
             result = function(*args, **kwargs)
-            taken += _now_ns() - started
         flatten(result, slots)
         for place, key in call["written"]:
             flatten(args[place] if place < len(args) else kwargs.get(key), mutated)
         slots += [each for each in mutated if all(each is not other for other in slots)]
         made.update({(call["index"], slot): tensor for slot, tensor in enumerate(slots)})
-    if spent_ns is not None:
-        spent_ns.append(taken)
     return {place: made[place] for place in program["outputs"]}
-
-
-def _now_ns() -> int:
-    """When all that was started on a GPU has ended."""
-    if torch.cuda.is_initialized():
-        torch.cuda.synchronize()
-    return time.perf_counter_ns()
 
 
 def _exact(tensor: Any) -> Any:

@@ -1,11 +1,9 @@
-"""Runs stored programs again: three times as they were, and once in float64; or often, for their time."""
+"""Runs stored programs again: three times as they were, and once in float64."""
 
 from __future__ import annotations
 
 import ctypes
 import os
-import statistics
-import time
 from typing import Any
 
 import torch
@@ -14,7 +12,6 @@ from .digest import digest
 from .programs import run
 
 TIMES = 3
-WARM, FEWEST, MOST, MOST_S = 2, 5, 200, 1.0  # calls before, then at least and at most so many, within so many seconds
 
 
 def replay_all(request: dict[str, Any]) -> dict[str, Any]:
@@ -37,27 +34,6 @@ def replay_all(request: dict[str, Any]) -> dict[str, Any]:
         except Exception as error:
             result["exact_error"] = f"{type(error).__name__}: {str(error)[:500]}"
     return results
-
-
-def time_all(request: dict[str, Any]) -> dict[str, Any]:
-    """Of every program an entry: `median_s` of the calls alone, and `error`, where PyTorch refused."""
-    results: dict[str, dict[str, Any]] = {}
-    for name, path in request["programs"].items():
-        try:
-            results[name] = {"median_s": _median_s(torch.load(path, weights_only=False)), "error": ""}
-        except Exception as error:
-            results[name] = {"median_s": 0.0, "error": f"{type(error).__name__}: {str(error)[:500]}"}
-    return results
-
-
-def _median_s(program: dict[str, Any]) -> float:
-    spent_ns: list[int] = []
-    for _ in range(WARM):
-        run(program)
-    until = time.perf_counter() + MOST_S
-    while len(spent_ns) < FEWEST or (len(spent_ns) < MOST and time.perf_counter() < until):
-        run(program, spent_ns=spent_ns)
-    return statistics.median(spent_ns) * 1e-9
 
 
 def _write(folder: str, name: str, kind: str, outputs: dict[Any, Any]) -> None:

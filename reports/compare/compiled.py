@@ -16,7 +16,7 @@ from typing import Any
 
 from harness.schema.compiled_records import CompiledRecord
 from harness.schema.records import Device
-from harness.stats import decide, effects
+from harness.stats import decide
 from harness.worker import protocol
 from harness.worker.generated import TEXT_CHARACTERS
 from reports import model
@@ -165,11 +165,10 @@ def _judged(evidence: Evidence, rows: list[Compiled], what: str) -> list[Compile
         for row in rows
     ]
     ready = [index for index, (one, _) in enumerate(shared) if len(one) >= FEWEST]
-    estimates = effects.compare_launches([shared[index] for index in ready], evidence.confidence)
-    q_values = decide.adjust([estimate.p_value for estimate in estimates])
+    rate, least = evidence.false_discovery_rate, [MIN_EFFECT] * len(ready)
+    decided = decide.decide_rows([shared[index] for index in ready], least, evidence.confidence, rate)
     judged = dict.fromkeys(range(len(rows)), Judged(verdict=model.UNDECIDED, why="", min_effect=MIN_EFFECT))
-    for index, estimate, q_value in zip(ready, estimates, q_values, strict=True):
-        outcome = decide.decide(estimate, q_value, MIN_EFFECT, evidence.false_discovery_rate)
+    for index, (estimate, q_value, outcome) in zip(ready, decided, strict=True):
         judged[index] = tested(judged[index], outcome, estimate, q_value)
     return [
         replace(row, first={**row.first, what: replace(judged[index], why=_why(judged[index], len(shared[index][0])))})

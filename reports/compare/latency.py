@@ -186,10 +186,9 @@ def decide_all(
     tested = [index for index, each in enumerate(results) if not each.verdict]
     blocks = [shared_blocks(results[index].baseline, results[index].this) for index in tested]
     rule = decide.Rule(confidence=confidence, rate=rate, rows=len(tested), looks=looks)
-    estimates = effects.compare_launches(blocks, confidence)
-    q_values = decide.adjust([estimate.p_value for estimate in estimates], looks)
-    for index, estimate, q_value in zip(tested, estimates, q_values, strict=True):
-        results[index] = _decided(results[index], estimate, q_value, rule)
+    least = [results[index].min_effect for index in tested]
+    for index, decided in zip(tested, decide.decide_rows(blocks, least, confidence, rate, looks), strict=True):
+        results[index] = _decided(results[index], decided, rule)
     return results
 
 
@@ -207,9 +206,9 @@ def tested(untested: J, outcome: str, estimate: effects.Estimate, q_value: float
     )
 
 
-def _decided(untested: Latency, estimate: effects.Estimate, q_value: float | None, rule: decide.Rule) -> Latency:
+def _decided(untested: Latency, decided: decide.Decided, rule: decide.Rule) -> Latency:
+    estimate, q_value, outcome = decided
     min_effect = untested.min_effect
-    outcome = decide.decide(estimate, q_value, min_effect, rule.rate)
     open_yet = outcome == decide.UNDECIDED
     latency = replace(
         tested(untested, outcome, estimate, q_value),

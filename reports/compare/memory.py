@@ -13,7 +13,7 @@ from statistics import median
 
 from harness.schema.records import Memory as Measured
 from harness.schema.run_records import Cell
-from harness.stats import decide, effects
+from harness.stats import decide
 from harness.worker import protocol
 from reports import model
 from reports.compare.latency import of_shared_blocks, tested
@@ -115,17 +115,12 @@ def decide_all(
     """Verdicts of all rows of a report together, as `latency.decide_all`; `share`: the smallest change that counts."""
     results = [_untested(pair, share, names, not_comparable) for pair in pairs]
     open_yet = [index for index, each in enumerate(results) if not each.verdict]
-    estimates = effects.compare_launches([_shared(pairs[index]) for index in open_yet], confidence)
-    q_values = decide.adjust([estimate.p_value for estimate in estimates], looks)
-    for index, estimate, q_value in zip(open_yet, estimates, q_values, strict=True):
-        results[index] = _decided(results[index], estimate, q_value, rate)
+    shared, least = [_shared(pairs[index]) for index in open_yet], [results[index].min_effect for index in open_yet]
+    decided = decide.decide_rows(shared, least, confidence, rate, looks)
+    for index, (estimate, q_value, outcome) in zip(open_yet, decided, strict=True):
+        memory = tested(results[index], outcome, estimate, q_value)
+        results[index] = replace(memory, why=_why(memory, estimate.blocks))
     return results
-
-
-def _decided(untested: Memory, estimate: effects.Estimate, q_value: float | None, rate: float) -> Memory:
-    outcome = decide.decide(estimate, q_value, untested.min_effect, rate)
-    memory = tested(untested, outcome, estimate, q_value)
-    return replace(memory, why=_why(memory, estimate.blocks))
 
 
 def _why(memory: Memory, blocks: int) -> str:

@@ -35,7 +35,7 @@ def terminal(found: Mapping[str, Any]) -> str:
     lines = [f"{verdict_text(found)}{grade}: {found['answer']}"]
     lines += [f"  {label + ':':7} {text}" for label, text in found["rest"]]
     lines += [f"note: {note}" for note in found["notes"]]
-    return "\n".join(map(printable, [*lines, cost_text(found)]))
+    return "\n".join(map(printable, [*lines, cost_text(found), *found["extracted"]]))
 
 
 def verdict_text(found: Mapping[str, Any]) -> str:
