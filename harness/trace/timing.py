@@ -141,6 +141,8 @@ def _alone(
         say(f"{len(sites) - len(written.errors)} of these regions alone, by {ROUNDS} launches of each version")
         options = options_of(written, good.bundle or bad.bundle)
         found["command"] = shlex.join(options.command)
+        for side in sides:
+            side.close()  # a run of the matrix ends all that this process has started
         try:
             times = launched(options, written.devices)
         except HarnessError as error:
