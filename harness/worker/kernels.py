@@ -44,6 +44,8 @@ STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 LINE_TELLS = (ImportError, NameError, AttributeError)  # of a SyntaxError the message has it
 OURS = (os.path.dirname(os.path.abspath(__file__)) + os.sep, "<frozen importlib")
 NO_FORWARD = 'is missing the required "forward" function'  # said of a module: no refusal of PyTorch's
+# Said by Triton 2.1 and by 3.1: of a tensor on the CPU, of a machine without a GPU, of a tensor on the CPU beside a GPU.
+TRITON_NEEDS_GPU = ("Cannot find backend for cpu", "0 active drivers", "cannot be accessed from Triton (cpu tensor?)")
 _detach = torch.Tensor.detach
 
 
@@ -53,6 +55,8 @@ def failure(error: BaseException, doing: str) -> wire.Failed:
     status: protocol.Status = protocol.CRASHED
     if issubclass(type(error), NotImplementedError) and NO_FORWARD not in lines[0]:
         status = protocol.UNSUPPORTED
+    if any(text in lines[0] for text in TRITON_NEEDS_GPU):
+        status, doing = protocol.UNSUPPORTED, f"Triton's kernels run on a GPU alone: {doing}"
     where = _place() if issubclass(type(error), LINE_TELLS) else ""
     message = f"{doing} raised {type_name(error)}: {lines[0]}"[: protocol.MESSAGE_CHARACTERS - len(where)] + where
     excerpt = said(_traceback)

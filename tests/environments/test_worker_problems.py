@@ -47,6 +47,34 @@ def test_a_problem_file_is_replayed(environments: list[Environment], tmp_path: P
     assert len(digests) == 1
 
 
+TRITON = """
+import torch, triton, triton.language as tl
+@triton.jit
+def relu(x, out, SIZE: tl.constexpr):
+    at = tl.arange(0, SIZE)
+    tl.store(out + at, tl.maximum(tl.load(x + at), 0.0))
+class ModelNew(torch.nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.linear = torch.nn.Linear(size, 8)
+    def forward(self, x):
+        x = self.linear(x)
+        out = torch.empty_like(x)
+        relu[(1,)](x, out, SIZE=32)
+        return out
+"""
+
+
+def test_a_kernel_of_triton_is_refused_on_a_cpu(environments: list[Environment], tmp_path: Path) -> None:
+    solution = tmp_path / "solution.py"
+    solution.write_text(TRITON)
+    _, case = environments[0].store(tmp_path, PROBLEM, trials=1)
+    for environment in environments:
+        result, _ = environment.candidate(case, model=str(solution))
+        assert result["status"] == "unsupported"
+        assert result["message"].startswith("Triton's kernels run on a GPU alone: trial 0 raised "), result["message"]
+
+
 SIZED = "    def __init__(self, size):\n        super().__init__()\n"
 LACKING = {  # a solution, what it says, and a line of its traceback
     "forward": (f"class ModelNew(torch.nn.Module):\n{SIZED}", 'is missing the required "forward" function', "Module"),
