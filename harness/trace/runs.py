@@ -125,11 +125,12 @@ class Side:
         request = {"task": "replay", "programs": {path.stem: str(path) for path in programs}}
         return self._start(request, "result.json")
 
-    def vary(self, programs: Sequence[Path], factor: str) -> dict[str, dict[str, Any]]:
-        """Run stored programs again with one factor changed: by stem, as `tracer.factors.vary_all` has it."""
-        request = {"task": "vary", "factor": factor, "programs": {path.stem: str(path) for path in programs}}
-        found: dict[str, dict[str, Any]] = protocol.read_json(str(self._start(request, "result.json") / "result.json"))
-        return found
+    def vary(self, programs: Sequence[Path], factors: Sequence[str]) -> list[list[Any]]:
+        """Run stored programs again with each factor changed in turn: of every program and factor the outputs' bits,
+        as `tracer.factors.vary_all` has them."""
+        request = {"task": "vary", "factors": factors, "programs": {path.stem: str(path) for path in programs}}
+        found: dict[str, Any] = protocol.read_json(str(self._start(request, "result.json") / "result.json"))
+        return [found[path.stem] for path in programs]
 
     def timed(self) -> tuple[End, list[str], list[int]]:
         """Run it under the timer: how it ended, and names and nanoseconds of its operators, in their order."""
