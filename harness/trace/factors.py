@@ -83,5 +83,5 @@ def sentence(found: Mapping[str, str]) -> str:
             f"it other ones again: the difference is in {', together with '.join(what)} ({DECISIVE})."
         )
     if names := by_effect[NOTHING]:
-        said.append(f"In neither version a bit changes with {' or '.join(WORDS[name][0] for name in names)}.")
+        said.append(f"In neither version does a bit change with: {', '.join(WORDS[name][0] for name in names)}.")
     return " ".join(said)

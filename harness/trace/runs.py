@@ -27,6 +27,7 @@ from harness.errors import InfrastructureError, InputError
 from harness.isolate.base import stage
 from harness.isolate.process import tail
 from harness.isolate.venv import VenvExecutor
+from harness.schema.environment_records import EnvironmentRecord
 from harness.tools import cache_folder, physical_cores
 from harness.trace.model import End, Trace, load_end, load_trace
 from harness.worker import protocol
@@ -96,7 +97,8 @@ class Side:
     script: Script
     out: Path
     threads: int
-    pins: Path = Path()
+    pins: Path
+    environment: EnvironmentRecord
     count: int = 0
     tracer: subprocess.Popen[str] | None = None
 
@@ -296,5 +298,5 @@ def prepare(
             raise InputError("pytest: not in the environments", remedy)
         python = executor.folder(record) / "venv" / "bin" / "python"
         label = version if version not in [side.version for side in sides] else f"{version}-again"
-        sides.append(Side(label, python, script, out, threads, pins))
+        sides.append(Side(label, python, script, out, threads, pins, record))
     return sides, notes

@@ -21,7 +21,7 @@ def test_a_factor_explains_where_both_give_the_same_bits_with_it_alone() -> None
     assert found == {"onednn": EXPLAINS, "threads": NOTHING, "vector": OTHER, "mkl": EXPLAINS}
     said = sentence(found)
     assert said.startswith("With oneDNN off or with MKL held to its compatible code both versions give the same bits")
-    assert "(decisive)" in said and "changes with one thread." in said and "vector" not in said
+    assert "(decisive)" in said and "change with: one thread." in said and "vector" not in said
 
 
 def test_nothing_is_said_where_the_versions_do_not_differ_again_or_do_not_repeat() -> None:
