@@ -123,7 +123,7 @@ class Makers:
         if script.package == "pytest" and pins is not None and "pytest" not in record.pins:
             remedy = "--requirements FILE, with a line such as pytest==8.3.4"
             raise InputError("pytest: not in the environments", remedy)
-        side = Side(record.torch, Path(), script, self.out, self.threads, pins)
+        side = Side(record.torch, Path(), script, self.out, self.threads, record, pins)
         if isinstance(executor, BundleExecutor):
             self._bundled(executor, environment, side)
         else:

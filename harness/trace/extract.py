@@ -15,6 +15,7 @@ from harness.config.matrix import Matrix, matrix_text
 from harness.config.operators import Operator
 from harness.schema.records import Device
 from harness.trace.answer import place
+from harness.trace.exchange import write_exchanged
 from harness.trace.outcome import Outcome
 from harness.trace.runs import Side, stored_programs
 from harness.trace.wording import named
@@ -68,6 +69,10 @@ def extract(found: Outcome, good: Side, bad: Side, matrix: Matrix, out: Path) ->
     if written.path is not None:
         command = words_of("matrix", "--matrix", str(written.path), "--quick", nox=False)
         lines.append(f"as problem files: {shlex.join(command)}")
+        if swapped := write_exchanged(written.path, good, bad, matrix):
+            packages = ", ".join(f"{each.package} {' and '.join(each.versions)}" for each in swapped[1])
+            command = words_of("matrix", "--matrix", str(swapped[0]), "--quick", "--device", "cpu", nox=False)
+            lines.append(f"with one package of the other version ({packages}): {shlex.join(command)}")
     return [*lines, *(f"no problem file of {name}: {error}" for name, error in written.errors.items())]
 
 

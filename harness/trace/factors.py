@@ -5,13 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from harness.trace.outcome import DECISIVE
 from harness.trace.runs import Side
 
 EXPLAINS, NOTHING, OTHER = "same bits in both", "no other bits", "other bits"
-AGAIN = "as it is again"
+OF_ATTENTION = "the attention backend that runs by itself"
 WORDS = {  # with it; and what it decides about
     "threads": ("one thread", "how work is divided among threads"),
     "onednn": ("oneDNN off", "what oneDNN computes, or how PyTorch calls it"),
@@ -21,42 +20,45 @@ WORDS = {  # with it; and what it decides about
     "cudnn": ("cuDNN off", "what cuDNN computes, or how PyTorch calls it"),
     "tf32": ("TF32 off", "where TF32 is used"),
     "deterministic": ("deterministic algorithms", "which algorithm is picked"),
-    "math": ("attention's math backend", "the backend of attention"),
-    "flash": ("attention's flash backend", "the backend of attention"),
-    "efficient": ("attention's efficient backend", "the backend of attention"),
+    "math": ("attention's math backend", OF_ATTENTION),
+    "flash": ("attention's flash backend", OF_ATTENTION),
+    "efficient": ("attention's efficient backend", OF_ATTENTION),
 }
-Bits = list[list[str | None]]  # digests of the outputs, each time
+ALONE = ("vector", "mkl", "deterministic")  # read at a library's first call: each in a process of its own
+Bits = Sequence[Sequence[str | None]] | None  # of a program, as `tracer.factors.vary_all` has them
 
 
 def vary(good: Side, bad: Side, programs: Mapping[str, Mapping[str, Path]]) -> dict[str, dict[str, str]]:
     """By kind: what each factor that can matter changes. `programs`: by kind, and then by side."""
-    if not programs:
+    seen: dict[str, dict[str, list[Bits]]] = {kind: {} for kind in programs}
+    together = ["", *(name for name in WORDS if name not in ALONE), ""]
+    for factors in (together, *([name] for name in ALONE)) if programs else ():
+        for label, side in (("good", good), ("bad", bad)):
+            every = side.vary([stored[label] for stored in programs.values()], factors)
+            for kind, bits in zip(programs, every, strict=True):
+                for name, each in zip(factors, bits, strict=True):
+                    seen[kind].setdefault(name, []).append(each)
+    return {kind: effects(each) for kind, each in seen.items()}
+
+
+def effects(seen: Mapping[str, Sequence[Bits]]) -> dict[str, str]:
+    """By factor: `seen` has the bits of both versions, and under "" those of each as it is, first and last. Empty where
+    the versions do not repeat as they are, or give the same bits. Where a version refuses a factor, or does not repeat
+    with it, that factor says nothing."""
+    plain = [_repeated(each) for each in seen.get("", ())]
+    if len(plain) != 4 or plain[0] != plain[1] or plain[2] != plain[3]:
         return {}
-    paths = [[stored[label] for stored in programs.values()] for label in ("good", "bad")]
-    seen = {
-        name: [side.vary(own, factor) for side, own in zip((good, bad), paths, strict=True)]
-        for name, factor in (("", ""), *((name, name) for name in WORDS), (AGAIN, ""))
-    }
-    found: dict[str, dict[str, str]] = {}
-    for kind, one, other in zip(programs, *paths, strict=True):
-        each = {factor: (sides[0][one.stem], sides[1][other.stem]) for factor, sides in seen.items()}
-        found[kind] = effects({factor: pair for factor, pair in each.items() if any(x["applies"] for x in pair)})
-    return found
-
-
-def effects(seen: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, str]:
-    """By factor. Empty where the versions do not repeat as they are, or give the same bits. Where a version refuses a
-    factor, or does not repeat with it, that factor says nothing."""
-    plain, again = ([_repeated(side) for side in seen[name]] for name in ("", AGAIN))
-    one, other = plain
-    if one is None or other is None or plain != again or one == other or len(one) != len(other):
+    one, other = plain[0], plain[2]
+    if one is None or other is None or one == other or len(one) != len(other):
         return {}
     found = {}
     for factor in WORDS:
-        bits = [_repeated(side) for side in seen.get(factor, ())]
-        if not bits or bits[0] is None or bits[1] is None:
+        # A factor that can matter in one version alone leaves the other as it is.
+        sides = zip(seen.get(factor, ([], [])), (one, other), strict=True)
+        good, bad = (own if each == [] else _repeated(each) for each, own in sides)
+        if good is None or bad is None or not any(seen.get(factor, ())):
             continue
-        outputs = list(zip(one, other, bits[0], bits[1], strict=True))
+        outputs = list(zip(one, other, good, bad, strict=True))
         if all(x == y and (x is not None or before == after) for before, after, x, y in outputs):
             found[factor] = EXPLAINS
         else:
@@ -65,10 +67,9 @@ def effects(seen: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, str]:
     return found
 
 
-def _repeated(side: Mapping[str, Any]) -> list[str | None] | None:
+def _repeated(bits: Bits) -> Sequence[str | None] | None:
     """Its bits, if they are the same each time."""
-    times: Bits = side["bits"]
-    return times[0] if times and all(each == times[0] for each in times) else None
+    return bits[0] if bits and all(each == bits[0] for each in bits) else None
 
 
 def sentence(found: Mapping[str, str]) -> str:
@@ -82,5 +83,5 @@ def sentence(found: Mapping[str, str]) -> str:
             f"it other ones again: the difference is in {', together with '.join(what)} ({DECISIVE})."
         )
     if names := by_effect[NOTHING]:
-        said.append(f"In neither version a bit changes with {' or '.join(WORDS[name][0] for name in names)}.")
+        said.append(f"In neither version does a bit change with: {', '.join(WORDS[name][0] for name in names)}.")
     return " ".join(said)

@@ -18,6 +18,7 @@ from typing import Any
 from harness.errors import InfrastructureError, InputError
 from harness.isolate.base import stage
 from harness.isolate.process import tail
+from harness.schema.environment_records import EnvironmentRecord
 from harness.tools import cache_folder
 from harness.trace.model import End, Trace, load_end, load_trace
 from harness.worker import protocol
@@ -85,6 +86,7 @@ class Side:
     script: Script
     out: Path
     threads: int
+    environment: EnvironmentRecord
     pins: Path | None = None
     bundle: Path | None = None
     packages: Path | None = None  # what a bundle's interpreter does not find by itself
@@ -117,11 +119,12 @@ class Side:
         request = {"task": "replay", "programs": {path.stem: str(path) for path in programs}}
         return self._start(request, "result.json")
 
-    def vary(self, programs: Sequence[Path], factor: str) -> dict[str, dict[str, Any]]:
-        """Run stored programs again with one factor changed: by stem, as `tracer.factors.vary_all` has it."""
-        request = {"task": "vary", "factor": factor, "programs": {path.stem: str(path) for path in programs}}
-        found: dict[str, dict[str, Any]] = protocol.read_json(str(self._start(request, "result.json") / "result.json"))
-        return found
+    def vary(self, programs: Sequence[Path], factors: Sequence[str]) -> list[list[Any]]:
+        """Run stored programs again with each factor changed in turn: of every program and factor the outputs' bits,
+        as `tracer.factors.vary_all` has them."""
+        request = {"task": "vary", "factors": factors, "programs": {path.stem: str(path) for path in programs}}
+        found: dict[str, Any] = protocol.read_json(str(self._start(request, "result.json") / "result.json"))
+        return [found[path.stem] for path in programs]
 
     def timed(self) -> tuple[End, list[str], list[int]]:
         """Run it under the timer: how it ended, and names and nanoseconds of its operators, in their order."""

@@ -29,23 +29,26 @@ ATTENTION = "aten::_scaled_dot_product_"
 
 
 def vary_all(request: dict[str, Any]) -> dict[str, Any]:
-    """Of every program `applies`, whether the request's `factor` (empty: none) can matter for it, `bits`, the digests
-    of its outputs each time, None where the factor says nothing of one, and `error`, where PyTorch refused."""
-    factor: str = request["factor"]
-    results: dict[str, dict[str, Any]] = {}
-    os.environ.update(VARIABLES.get(factor, {}))
+    """Of every program, for each of the request's `factors` in turn (empty: nothing is changed): the digests of its
+    outputs each time, None of an output that the factor says nothing of. No times where it cannot matter for the
+    program, and None where PyTorch refused."""
+    results: dict[str, Any] = {}
+    for factor in request["factors"]:
+        os.environ.update(VARIABLES.get(factor, {}))
     for name, path in request["programs"].items():
         program = torch.load(path, weights_only=False)
-        result = results[name] = {"applies": _applies(factor, program), "bits": [], "error": ""}
-        try:
-            with _varied(factor):
-                every = [run(program) for _ in range(TIMES)]
-            told = [factor not in BACKENDS or not slot or not _is_forced(program, op) for op, slot in every[0]]
-            for outputs in every:
-                result["bits"].append([digest(each) if known else None for each, known in zip(outputs.values(), told)])
-        except Exception as error:
-            result["error"] = f"{type(error).__name__}: {str(error)[:500]}"
+        results[name] = [_bits(factor, program) if _applies(factor, program) else [] for factor in request["factors"]]
     return results
+
+
+def _bits(factor: str, program: dict[str, Any]) -> list[Any] | None:
+    try:
+        with _varied(factor):
+            every = [run(program) for _ in range(TIMES)]
+    except Exception:
+        return None
+    told = [factor not in BACKENDS or not slot or not _is_forced(program, op) for op, slot in every[0]]
+    return [[digest(each) if known else None for each, known in zip(outputs.values(), told)] for outputs in every]
 
 
 def _applies(factor: str, program: dict[str, Any]) -> bool:
@@ -71,13 +74,14 @@ def _is_forced(program: dict[str, Any], index: int) -> bool:
 
 @contextlib.contextmanager
 def _varied(factor: str) -> Iterator[None]:
-    threads = torch.get_num_threads()
+    threads, matmul = torch.get_num_threads(), torch.backends.cuda.matmul
+    tf32 = matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     if factor == "threads":
         torch.set_num_threads(1)
     elif factor == "denormals":
         torch.set_flush_denormal(True)
     elif factor == "tf32":
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+        matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     elif factor == "deterministic":
         torch.use_deterministic_algorithms(True, warn_only=True)
     context: Any = contextlib.nullcontext()
@@ -90,9 +94,11 @@ def _varied(factor: str) -> Iterator[None]:
     try:
         with context:
             yield
-    finally:  # so that digests are taken as ever; what a GPU's settings are does not matter for them
+    finally:
         torch.set_num_threads(threads)
         torch.set_flush_denormal(False)
+        torch.use_deterministic_algorithms(False)
+        matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = tf32
 
 
 class _Attention(TorchDispatchMode):  # type: ignore[misc]
