@@ -62,8 +62,8 @@ def conditions_of(
     sizes: Sequence[Condition] = (),
 ) -> list[Condition]:
     """An experiment's conditions, what all others are compared with first. A problem file has one recipe, and its own
-    layout. `recipes` are those of the sequences of calls, `others` the environments whose variables are tried, and
-    `sizes` the conditions of the experiment on lengths."""
+    layout. `recipes` are those of the sequences of calls, `others` the environments whose variables are tried, or the
+    versions that are told, and `sizes` the conditions of the experiment on lengths."""
     if experiment == "poison":
         return _poison(device)
     if experiment == "predecessor":
@@ -90,6 +90,8 @@ def conditions_of(
             for r in recipes
             for e in ("", *others)
         ]
+    if experiment == "version":
+        return [Condition(label=f"told that this is PyTorch {v}", recipe=r, told=v) for r in recipes for v in others]
     if experiment == "lengths":
         return list(sizes)
     if experiment == "wider":

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from harness.experiments import second_device
 from harness.experiments.condition_list import sized
-from harness.experiments.jobs import MOST_BYTES, Job, Trials, in_processes, jobs_of, merge
+from harness.experiments.jobs import MOST_BYTES, Job, Others, Trials, in_processes, jobs_of, merge
 from harness.experiments.probes import SITES, build_probe
 from harness.experiments.size_rules import MOST_ASKED, MOST_ROUNDS, ask, own_sizes, points_of
 from harness.isolate import Answer, Task, read_result
@@ -48,7 +48,7 @@ def run_conditions(
     cell: Cell,
     experiments: Sequence[ConditionsExperiment],
     trials: Trials,
-    others: Sequence[str] = (),
+    others: Others | None = None,
 ) -> list[ConditionsRecord]:
     """A record for each experiment. What the kernel does is a row of it; nothing is raised for it."""
     started = now_utc()
@@ -215,10 +215,12 @@ class Session:
         known: Status = "crashed"
         if result.status in (protocol.UNSUPPORTED, protocol.NOT_RUN):
             known = result.status
-        self.stopped = Outcome(status=known, message=result.message, log_excerpt=result.log_excerpt)
-        for job in self.jobs:
+        stopped = Outcome(status=known, message=result.message, log_excerpt=result.log_excerpt)
+        told = bool(left[0].condition.told)  # what its file does then is no matter of other jobs
+        self.stopped = None if told else stopped
+        for job in left if told else self.jobs:
             if job.number not in self.results and self._done(job) is None:
-                self._fail(job, known, self.stopped.message)
+                self._fail(job, known, stopped.message)
         return True
 
     def _share(self, spent_s: float, jobs: Sequence[Job]) -> None:

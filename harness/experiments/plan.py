@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
-from harness.schema.environment_records import BuildRecord
+from harness.schema.environment_records import BuildRecord, EnvironmentRecord
 from harness.schema.experiment_records import ConditionsExperiment, ConditionsRecord
 from harness.schema.records import ENDED_BADLY, Device, RecipeResult, TargetResult, ValidationRecord
 from harness.schema.run_records import Cell, RunRecord
@@ -26,7 +26,6 @@ EXPERIMENTS: tuple[ConditionsExperiment, ...] = ("poison", "predecessor", "input
 UPCAST: tuple[ConditionsExperiment, ...] = ("wider",)  # of kernels in Python, which take what type they are given
 SECOND_DEVICE: tuple[ConditionsExperiment, ...] = ("places",)  # of kernels that keep nothing on a GPU
 LENGTHS: tuple[ConditionsExperiment, ...] = ("lengths",)  # of kernels that take any sequence length
-AFTERWARDS: tuple[ConditionsExperiment, ...] = ("history", "variables")  # of what failed, in those too
 TRIALS = 5
 SEQUENCE_TRIALS, SEQUENCE_RECIPES = 4, 2  # of a sequence of calls, and how many sequences
 CHANCE = 0.05  # at which an error that moved is worth a look; over the page, `reports` decides
@@ -62,7 +61,9 @@ class Case:
     trials: dict[str, tuple[int, ...]]  # by recipe: those that failed, or whose bits moved, before others
     machine_code_moved: bool | None  # None: it is not known
     failing: dict[str, tuple[int, ...]] = field(default_factory=dict)  # by recipe: trials that fail somewhere
-    other_variables: dict[str, tuple[str, ...]] = field(default_factory=dict)  # of each environment: whose to try
+    # Of each environment: whose variables are tried there; and which versions its kernel in Python is told, the true
+    # one first.
+    others: dict[ConditionsExperiment, dict[str, tuple[str, ...]]] = field(default_factory=dict)
     experiments: tuple[ConditionsExperiment, ...] = EXPERIMENTS
 
     @property
@@ -76,6 +77,9 @@ class Case:
     def id(self) -> str:
         return f"{self.kernel}/{self.workload}/{self.device}"
 
+    def others_in(self, environment: str) -> dict[ConditionsExperiment, tuple[str, ...]]:
+        return {name: found for name, others in self.others.items() if (found := others.get(environment))}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
@@ -88,9 +92,9 @@ def plan_experiments(
     validations: Sequence[ValidationRecord],
     builds: Sequence[BuildRecord],
     focus: Focus | None = None,
-    variables: Mapping[str, Mapping[str, str]] | None = None,
+    environments: Sequence[EnvironmentRecord] = (),
 ) -> Planned:
-    """The cases of a run's suspects, in the order of the run's kernels. `variables` are those of environments."""
+    """The cases of a run's suspects, in the order of the run's kernels."""
     focus = focus or Focus()
     known = {(v.kernel, v.workload, v.device, v.environment): v for v in validations}
     built = {(b.kernel, b.device, b.environment): b for b in builds}
@@ -103,7 +107,7 @@ def plan_experiments(
         codes = {r.environment: built.get((kernel, device, r.environment)) for r in rows}
         case, note = _case(run.baseline, rows, codes, focus)
         if case is not None:
-            case = replace(case, other_variables=_other_variables(case.environments, variables or {}))
+            case = replace(case, others=_others(case.environments, environments, python=workload in run.problems))
             if device == "cuda" and workload not in run.problems:
                 case = replace(case, experiments=(*case.experiments, *SECOND_DEVICE))
             crashed = any(row.status == protocol.CRASHED and row.environment in case.environments for row in rows)
@@ -182,12 +186,20 @@ def _loads(row: ValidationRecord) -> bool:
     )
 
 
-def _other_variables(
-    environments: Sequence[str], variables: Mapping[str, Mapping[str, str]]
-) -> dict[str, tuple[str, ...]]:
-    """Of the baseline all others whose variables are not its own, of those the baseline."""
+def _others(
+    environments: Sequence[str], records: Sequence[EnvironmentRecord], *, python: bool
+) -> dict[ConditionsExperiment, dict[str, tuple[str, ...]]]:
+    variables = _that_differ(environments, {each.id: each.variables for each in records})
+    torch = {each.id: each.observed.torch for each in records if each.observed is not None}
+    versions = _that_differ(environments, torch) if python and set(environments) <= set(torch) else {}
+    told = {name: tuple(torch[each] for each in (name, *others)) for name, others in versions.items() if others}
+    return {"variables": variables, "version": told}
+
+
+def _that_differ(environments: Sequence[str], what: Mapping[str, object]) -> dict[str, tuple[str, ...]]:
+    """Of the baseline all others that have another one, of those the baseline."""
     base, *others = environments
-    differ = [each for each in others if variables.get(each, {}) != variables.get(base, {})]
+    differ = [each for each in others if what.get(each) != what.get(base)]
     return {base: tuple(differ), **{each: (base,) for each in differ}}
 
 

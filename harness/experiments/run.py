@@ -16,8 +16,8 @@ from harness.experiments.checkers import checkers_key, run_checkers
 from harness.experiments.conditions import conditions_key, run_conditions
 from harness.experiments.counters import COUNTERS, counters_key, run_counters
 from harness.experiments.generated import Place, moved_subjects, run_generated_swap
-from harness.experiments.jobs import Trials, jobs_of
-from harness.experiments.plan import AFTERWARDS, Case, Focus, Planned, is_one_of, is_wanted, plan_experiments, sequences
+from harness.experiments.jobs import Others, Trials, jobs_of
+from harness.experiments.plan import Case, Focus, Planned, is_one_of, is_wanted, plan_experiments, sequences
 from harness.experiments.profile import profile_key, run_profile
 from harness.experiments.screen import Profiled, moved_targets
 from harness.experiments.swap import run_swap, swap_inputs, swap_key
@@ -56,8 +56,7 @@ MOVED = tuple({protocol.OK, other} for other in (protocol.WRONG, protocol.CRASHE
 
 
 def planned(run: Run, focus: Focus | None = None) -> Planned:
-    variables = {record.id: record.variables for record in run.environments()}
-    return plan_experiments(run.load(), run.validations(), run.builds(), focus, variables)
+    return plan_experiments(run.load(), run.validations(), run.builds(), focus, list(run.environments()))
 
 
 def slowed(run: Run, focus: Focus) -> list[Profiled]:
@@ -94,7 +93,7 @@ def unexplained(run: Run) -> bool:
         _path(run, cell, name)
         for case in cases
         for cell in case.cells
-        for name in (*case.experiments, *_afterwards(case, cell))
+        for name in (*case.experiments, "history", *case.others_in(cell.environment))
     ]
     wanted += [_path(run, case.cells[-1], CHECKERS) for case in cases]
     wanted += [run.swap_path(case.kernel, case.device, case.workload) for case in cases if case.machine_code_moved]
@@ -195,8 +194,8 @@ def steps(context: Context, case: Case) -> Iterator[Step]:
             yield step
         inputs = _path(run, cell, "inputs")  # what the first ones gave is recorded by now
         trials = sequences(case, load_record(inputs, ConditionsRecord) if inputs.exists() else None)
-        others = case.other_variables.get(cell.environment, ())
-        if (step := conditions_step(context, cell, _afterwards(case, cell), trials, others)) is not None:
+        others = case.others_in(cell.environment)
+        if (step := conditions_step(context, cell, ["history", *others], trials, others)) is not None:
             yield step
     if case.machine_code_moved and len(cells) > 1:
         path = run.swap_path(case.kernel, case.device, case.workload)
@@ -231,7 +230,7 @@ def conditions_step(
     cell: Cell,
     experiments: Iterable[ConditionsExperiment],
     trials: Trials,
-    others: Sequence[str] = (),
+    others: Others | None = None,
 ) -> Step | None:
     """Those of the experiments on a cell that are not recorded, in this run or in another; None for none."""
 
@@ -246,11 +245,6 @@ def conditions_step(
         return [(_path(context.run, cell, record.experiment), record) for record in records]
 
     return Step(what=f"{', '.join(missing)}: {cell.id}", device=cell.device, run=run) if missing else None
-
-
-def _afterwards(case: Case, cell: Cell) -> list[ConditionsExperiment]:
-    """Those that are made of what failed: of variables where others have other ones."""
-    return [name for name in AFTERWARDS if name != "variables" or case.other_variables.get(cell.environment)]
 
 
 def _path(run: Run, cell: Cell, experiment: str) -> Path:
@@ -286,5 +280,6 @@ def _where_it_was_built(context: Context, case: Case) -> Case:
         and context.environment_ok(environment)
         and context.builds[environment, case.kernel, case.device].status == protocol.OK
     )
-    tried = {each: tuple(other for other in case.other_variables.get(each, ()) if other in ready) for each in ready}
-    return replace(case, environments=ready, other_variables=tried)
+    variables = case.others["variables"]
+    tried = {each: tuple(other for other in variables.get(each, ()) if other in ready) for each in ready}
+    return replace(case, environments=ready, others={**case.others, "variables": tried})

@@ -16,7 +16,7 @@ from pydantic import Field
 from harness.schema.records import CellRecord, Device, Outcome, Record
 
 ConditionsExperiment = Literal[
-    "repeat", "poison", "predecessor", "inputs", "history", "variables", "wider", "lengths", "places"
+    "repeat", "poison", "predecessor", "inputs", "history", "variables", "version", "wider", "lengths", "places"
 ]
 # What a kernel must pass before it is timed, and its time: harness/experiments/admission.py.
 Stage = Literal["build", "correctness", "repeat", "poison", "time"]
@@ -50,6 +50,9 @@ class Condition(Record):
     )
     process: int = Field(default=0, description="which of several fresh processes that all do the same")
     variables_of: str = Field(default="", description="the environment whose variables the process has; '' its own")
+    told: str = Field(
+        default="", description="what a kernel in Python reads as PyTorch's version, and nobody else; '' not told"
+    )
     dtype: Literal["", "float64"] = Field(
         default="", description="to which inputs and weights are cast; '' as they are"
     )

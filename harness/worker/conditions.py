@@ -19,7 +19,7 @@ from typing import Any, Callable, ContextManager, Iterator
 import torch
 from torch.overrides import TorchFunctionMode
 
-from . import codec, integrity, kernels, poisoning, protocol, tensors, wire
+from . import codec, integrity, kernels, poisoning, protocol, tensors, versions, wire
 from . import workload as workloads
 
 DONE, LEAST_CALLS = "done.json", 4
@@ -38,6 +38,8 @@ def conditions(request: wire.ConditionsRequest) -> wire.Result:
     if any(job.condition.site == "heap" for job in request.jobs):
         poisoning.keep_to_one_arena()
     workload = workloads.parse_workload(request.workload)
+    if told := request.jobs[0].condition.told:
+        versions.tell(request.kernel.model_new or "", told)
     replaced = integrity.Snapshot().replaced
     kernel = kernels.load(request.kernel, workload)
     device = request.kernel.device
@@ -158,6 +160,8 @@ def _run_job(job: Job) -> wire.JobResult:
                         break
                 if _enough(result.ran, deadline):
                     break
+        if job.condition.told and not versions.read:
+            raise wire.Failed(protocol.NOT_RUN, "its file did not ask for PyTorch's version")
     except wire.Failed as error:
         result.fail(error)
         unusual = job.condition.layout != "contiguous" or job.made_otherwise or job.place == SECOND

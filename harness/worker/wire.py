@@ -163,6 +163,7 @@ class ConditionRequest(Request):
     before: str = ""
     process: int = 0
     variables_of: str = ""
+    told: str = ""
     dtype: str = ""
     integers: str = ""
     batch: int = 0

@@ -132,8 +132,8 @@ CORRECTNESS, LATENCY, OF_MEMORY = "correctness", "latency", "memory"  # what a c
 # Every rival that a card may list under "ruled out", and the causes that it stands for: no card may name one of these
 # causes and rule it out.
 NO_CAUSE = (
-    "a change of results", "another generator in that PyTorch", "more work", "the kernel", "the kernel's results",
-    "the numbers", "the stored inputs", "the work itself",
+    "a change of results", "a choice by version", "another generator in that PyTorch", "more work", "the kernel",
+    "the kernel's results", "the numbers", "the stored inputs", "the work itself",
 )  # fmt: skip
 EXCLUDES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("a race", "chance"), (RACE,)),
@@ -143,7 +143,7 @@ EXCLUDES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("one operator", "the device's work"), (LATENCY_OPERATOR,)),
     **dict.fromkeys(("earlier calls", "what ran before"), (PREDECESSOR_SENSITIVITY,)),
     **dict.fromkeys(NO_CAUSE, ()),
-    "PyTorch's version": REFERENCES,
+    **dict.fromkeys(("PyTorch's operators", "PyTorch's version"), REFERENCES),
     "the plain operator": (OPERATOR_MOVED, REFERENCE_MOVED),
     "a fault in memory": MEMORY,
     "compiler and flags": (BUILD_MOVED,),

@@ -15,10 +15,11 @@ from harness.schema.records import Crossing
 from harness.worker import protocol
 from reports.attribute.causes import BAD, DIFFERENT, GOOD, PLAIN, SAME, Entry, Figure
 from reports.attribute.facts.cells import CellFacts, backends
+from reports.attribute.facts.choices import LINES_SHOWN, LinesRun
 from reports.attribute.facts.components import Exchange
 from reports.attribute.facts.experiments import LengthTrials, Spread
-from reports.attribute.facts.profiles import LINES_SHOWN, LinesRun, OperatorChange, Profiles
-from reports.attribute.facts.swaps import Swap, VariableTrials
+from reports.attribute.facts.profiles import OperatorChange, Profiles
+from reports.attribute.facts.swaps import VERSION, Crossed, Swap
 from reports.attribute.facts.times import TimeChange
 from reports.model import Judged, Latency, Memory, Rate
 from reports.text import brief_time, bytes_text, mode_text
@@ -131,11 +132,14 @@ def exchange_figure(exchange: Exchange, *, times: bool = False) -> Figure:
     return _figure(f"{exchange.package} exchanged: {what}", columns, rows, exchange.path)
 
 
-def variables_figure(trials: VariableTrials) -> Figure:
+def crossed_figure(trials: Crossed) -> Figure:
     places = trials.base, trials.this
-    title = "The same binary with the other environment's variables: runs within tolerance"
+    what, given = "binary with the other environment's variables", "variables"
+    if trials.factor == VERSION:
+        what, given = "file, told the PyTorch version of the other environment", "told the version"
+    title = f"The same {what}: runs within tolerance"
     rows = ((f"run in {where}", [rate_entry(*trials.runs[where, whose]) for whose in places]) for where in places)
-    return _figure(title, (f"variables of {whose}" for whose in places), rows, trials.path)
+    return _figure(title, (f"{given} of {whose}" for whose in places), rows, trials.path)
 
 
 def _pair(pairs: Sequence[Crossing], one: str, two: str) -> Crossing | None:

@@ -21,7 +21,8 @@ from reports.attribute.causes import STRONG, SUGGESTIVE, Cause, RuledOut, combin
 from reports.attribute.evidence import in_words, listed, load_seen, number
 from reports.attribute.facts.cases import CaseFacts
 from reports.attribute.facts.cells import CellFacts
-from reports.attribute.facts.swaps import OBJECT, PLACE
+from reports.attribute.facts.choices import told_versions
+from reports.attribute.facts.swaps import OBJECT, PLACE, VERSION
 from reports.attribute.facts.times import TimeChange, torch_threads
 from reports.attribute.wording import make
 from reports.compare.differences import EXECUTOR, GPU, PACKAGES, SETTING, Difference
@@ -74,6 +75,8 @@ def graded(case: CaseFacts, cause: Cause, change: TimeChange | None = None) -> C
     if cause.cause not in (OF_OUTPUTS if change is None else OF_TIMES) or case.alone or given.refused_alike:
         return cause
     factors = (_code,) if given.swapped == OBJECT else FACTORS  # that held all but the code fixed
+    if change is None and (told := told_versions(case)) is not None and told[1].follows == VERSION:
+        factors = ()  # that held everything
     rivals = [rival for factor in factors if (rival := factor(given)) is not None]
     if unmoved := case.unmoved_packages(times=change is not None):
         made = "changed nothing" if change is None else "made no such difference"

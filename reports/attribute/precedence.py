@@ -48,7 +48,7 @@ RULES: tuple[Rule, ...] = (
     operators.reference_inside, operators.backend_named, operators.moved_with_model, operators.model_draws,
     support.unsupported, support.refused_by_itself, support.refused_by_error, support.own_error,
     support.raises_on_one_side,
-    operators.other_lines_run, operators.draws_otherwise, operators.made_of_operators,
+    operators.chosen_by_version, operators.other_lines_run, operators.draws_otherwise, operators.made_of_operators,
     build.variables_decide,
     inputs.range_overflow, inputs.right_when_smaller, inputs.masked_by_inputs, inputs.right_when_upcast,
     inputs.right_in_wider_integers,
@@ -61,8 +61,10 @@ RULES: tuple[Rule, ...] = (
 NEARER: dict[Rule, tuple[Rule, ...]] = {
     operators.made_of_operators: (
         references.reference_moved_under, references.default_moved_under, operators.reference_inside,
-        operators.moved_with_model, operators.draws_otherwise, operators.other_lines_run, compiled.compiled_code_moved,
+        operators.moved_with_model, operators.draws_otherwise, operators.other_lines_run, operators.chosen_by_version,
+        compiled.compiled_code_moved,
     ),
+    **dict.fromkeys((build.environment_confounder, operators.other_lines_run), (operators.chosen_by_version,)),
     references.reference_moved: (compiled.compiled_code_moved,),
     inputs.right_when_upcast: (inputs.right_when_smaller,),
 }  # fmt: skip

@@ -86,6 +86,8 @@ SENTENCES = {
     "model_draws": "{kernel} is compared with a model that gives another output in each call on the same tensors. "
     "Both compute from more than their inputs, such as random numbers drawn in a call, so no two calls compute from "
     "the same.",
+    "chosen_by_version": "{kernel} {what} by its own choice: its result follows the PyTorch version that its file is "
+    "told, whichever PyTorch runs it.",
     "other_lines_run": "{kernel} {what} by its own choice: other lines of its file run in {this} than in {base}.",
     "draws_otherwise": "{kernel} {what} because of random numbers that are drawn when it is constructed: in {where} "
     "they are not the ones drawn for the model.",
@@ -157,7 +159,8 @@ EXPLAINED = frozenset(
         "build_moved", "loaded_code_moved", "source_compiles_otherwise", "environment_confounder", "variables_decide",
         "component_moved", "component_together", "component_of_time",
         "uninitialised", "unwritten", "out_of_bounds", "race", "wrong_stream", "second_device", "writes_inputs",
-        "keeps_state", "drawn_once", "predecessor", "not_repeatable", "model_draws", "other_lines_run",
+        "keeps_state", "drawn_once", "predecessor", "not_repeatable", "model_draws",
+        "chosen_by_version", "other_lines_run",
         "draws_otherwise", "another_backend_inside", "operator_inside_moved", "operator_or_choice_moved",
         "raises_on_one_side", "another_operator", "same_operator", "operators_of_profile", "many_small_calls",
         "own_threads", "code_of_time", "unexplained",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.experiments.plan import AFTERWARDS, EXPERIMENTS, LENGTHS
+from harness.experiments.plan import EXPERIMENTS, LENGTHS
 from harness.schema.experiment_records import ConditionsRecord
 from harness.schema.storage import Run, load_record
 from tests.candidates.faulty import SOURCE
@@ -60,7 +60,7 @@ def test_the_matrix_explains_what_is_wrong_and_nothing_else(finished: Finished) 
     assert {(r.environment, r.experiment) for r in records} == {
         (environment, experiment)
         for environment in run.load().environments
-        for experiment in (*EXPERIMENTS, *LENGTHS, *AFTERWARDS)
+        for experiment in (*EXPERIMENTS, *LENGTHS, "history", "variables")
     }
     assert {(r.kernel, r.workload) for r in records} == {("unwritten", "smaller-fp32")}, "the smallest stands for all"
     assert "--all explains these too" in printed

@@ -259,6 +259,42 @@ def test_a_kernel_in_python_is_followed(environments: list[Environment], tmp_pat
             assert ('raise RuntimeError("slow")' in ran) is not fast
 
 
+ASKS = {
+    "by attribute": "import torch\nNEW = torch.__version__ >= '2.3'",
+    "by name": "import torch\nfrom torch.version import __version__ as own\nNEW = int(own.split('.')[1]) > 2",
+    "in the call": "import torch\nclass A:\n    def __bool__(_):\n        return torch.__version__ > '2.3'\nNEW = A()",
+    "by its wheel": "import torch\nfrom importlib import metadata\nNEW = metadata.version('torch') > '2.3'",
+    "not at all": "import torch\nNEW = hasattr(torch.nn, 'RMSNorm')",
+}
+CHOOSES = """
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        torch.ones(2) @ torch.ones(2)
+        return x + 3 if NEW else x + 2
+"""
+
+
+@pytest.mark.parametrize(
+    ("asks", "seen"),
+    [
+        *[(asks, ["ok", "wrong"]) for asks in ("by attribute", "by name", "in the call", "by its wheel")],
+        ("not at all", ["not_run", "not_run"]),
+    ],
+)
+def test_a_file_is_told_another_version_and_nobody_else_is(
+    environments: list[Environment], asks: str, seen: list[str], tmp_path: Path
+) -> None:
+    new = tmp_path / "solution.py"
+    new.write_text(ASKS[asks] + CHOOSES)
+    stored, case = environments[0].store(tmp_path, ELEMENTWISE.format(name="Model", computed="x + 2"))
+    assert stored["status"] == "ok"
+    listed = conditions_of("version", "cpu", [], problem=True, recipes=["independent"], others=["2.1.0", "2.5.0"])
+    for environment in environments:
+        out = tmp_path / environment.folder.name
+        told = [environment.conditions(kernel_of(model=str(new)), case, [each], out, threads=1)[0] for each in listed]
+        assert [result.status for results in told for result in results] == seen
+
+
 def test_a_broken_problem_file_says_so(environments: list[Environment], tmp_path: Path) -> None:
     result, _ = environments[0].store(tmp_path, "def get_init_inputs():\n    return []\n")
     assert result["status"] == "crashed" and "Model" in result["message"]

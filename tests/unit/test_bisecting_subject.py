@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from harness.config.matrix import Matrix, load_matrix, matrix_text, parse_matrix
+from harness.config.operators import Operator
 from harness.config.plan import Facts
 from harness.config.planner import plan_run
 from harness.errors import InputError
 from harness.search.bisect.environments import named_environments
 from harness.search.bisect.subject import (
     Subject,
+    asked,
     cell_names,
     derived_matrix,
     environment_at,
@@ -22,6 +24,7 @@ from harness.search.bisect.subject import (
     selection_of,
     version_in,
 )
+from harness.worker import protocol
 
 FACTS = Facts(executor="venv", executor_reason="test", threads=2)
 SUBJECT = Subject(good="2.1.0", bad="2.5.0", what="correctness")
@@ -42,6 +45,25 @@ def test_two_environments_differ_in_nothing_but_the_version(shipped: Matrix) -> 
     assert environment_of(shipped, "2.5.0", "2.1.0") in shipped.environments, "what exists is used"
     # Where matrix.yaml does not name the good version, the others are like its baseline.
     assert environment_of(shipped, "2.3.1", "2.2.0").python == shipped.baseline_environment.python
+
+
+OPERATORS = [
+    {"operator": "torch.topk", "shapes": [[8, 64]], "arguments": {"k": 4}, "backward": True},
+    {"operator": "torch.sort", "shapes": [[8, 64]]},
+]
+
+
+@pytest.mark.parametrize(
+    ("workloads", "called"),
+    [((), ["topk", "sort"]), (("topk",), ["topk"]), (("topk.backward-fp32",), ["topk"]), (("sort-fp32",), ["sort"])],
+)
+def test_an_operator_is_asked_by_its_name_or_by_one_of_its_workloads(
+    workloads: tuple[str, ...], called: list[str], shipped: Matrix
+) -> None:
+    matrix = shipped.model_copy(update={"kernels": [], "operators": list(map(Operator.model_validate, OPERATORS))})
+    subject = asked(replace(SUBJECT, workloads=workloads), matrix)
+    assert subject.target == protocol.MODEL
+    assert [each.called for each in derived(matrix, subject).operators] == called
 
 
 def test_a_replica_is_no_version_of_its_own(shipped: Matrix) -> None:

@@ -102,6 +102,12 @@ def test_another_environments_variables_are_those_of_a_whole_process() -> None:
     assert sorted(sizes(planned)) == [1, 1, 4, 8]
 
 
+def test_a_file_that_is_told_another_version_has_a_process_of_its_own() -> None:
+    planned = jobs("poison", "version", recipes=["independent"], others=["2.1.0", "2.5.0"])
+    assert [job.condition.told for job in planned if job.experiment == "version"] == ["2.1.0", "2.5.0"]
+    assert sorted(sizes(planned)) == [1, 1, 4, 8]
+
+
 def test_a_kernel_that_is_made_in_another_type_for_good_has_a_process_of_its_own() -> None:
     planned = jobs("wider", problem=True)
     made = [(job.condition.dtype, job.condition.integers) for job in planned]
@@ -242,7 +248,8 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
 
     def run(experiment: ConditionsExperiment = "poison", **script: Any) -> tuple[Session, Scripted]:
         context: Any = FakeContext(plan=plan, run=Run(tmp_path), builds={("e", "k", "cpu"): None})
-        one = Session(context, cell, jobs(experiment, sizes=size_conditions(plan.workload("w"))))
+        more = {"recipes": ["independent"], "others": ["2.1.0", "2.5.0"], "sizes": size_conditions(plan.workload("w"))}
+        one = Session(context, cell, jobs(experiment, **more))
         context.executor = Scripted(one.out, **script)
         one.run()
         one.ask_on()
@@ -300,6 +307,13 @@ def test_a_kernel_that_cannot_be_loaded_fails_all(play: Play) -> None:
     one, executor = play(answer=answer)
     assert len(executor.asked) == 1 and one.stopped is not None and one.stopped.message == "loading k.so raised"
     assert {r.status for r in one.results.values()} == {"crashed"}
+
+
+def test_a_file_that_does_not_load_as_another_version_fails_alone(play: Play) -> None:
+    answer = {"status": "crashed", "message": "loading k.py raised", "log_excerpt": "trace"}
+    one, executor = play("version", answer=answer)
+    assert executor.asked == [[0], [1]] and one.stopped is None
+    assert [one.results[n].message for n in (0, 1)] == ["loading k.py raised"] * 2
 
 
 def test_a_process_that_says_it_is_done_and_did_nothing_is_no_result(play: Play) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -27,6 +26,7 @@ from tests.unit import hand_made
 from tests.unit.hand_made import WHEN, agreement, build, target
 from tests.unit.spec import BASE, NEXT, Spec
 from tests.unit.synthetic import run_record
+from tests.unit.synthetic_cells import environment_record
 
 THIRD = "torch2.11.0-cu126-py311"
 SMALL, LARGE = "seed-fp16", "seed-fp32"
@@ -60,13 +60,15 @@ def run(*validations: ValidationRecord) -> RunRecord:
 
 def plan(
     *validations: ValidationRecord, code: str = "same", focus: Focus | None = None, problem: str | None = None,
-    variables: Mapping[str, Mapping[str, str]] | None = None,
+    variables: dict[str, dict[str, str]] | None = None,
 ) -> Planned:  # fmt: skip
     builds = [build(BASE), *(build(e, code) for e in {v.environment for v in validations} - {BASE})]
     record = run(*validations)
     workloads = [w.model_copy(update={"problem": problem}) for w in record.workloads]
     record = record.model_copy(update={"workloads": workloads})
-    return plan_experiments(record, validations, builds, focus, variables)
+    spec = Spec(variables=variables or {})
+    environments = [environment_record(spec, name) for name in record.environments]
+    return plan_experiments(record, validations, builds, focus, environments)
 
 
 def only(planned: Planned) -> Case:
@@ -199,9 +201,17 @@ def test_so_is_what_failed_in_the_experiment_on_inputs() -> None:
 
 def test_variables_are_tried_in_both_environments_where_they_differ() -> None:
     rows = [validation(), validation(NEXT, math=2), validation(THIRD, math=2)]
-    assert only(plan(*rows)).other_variables == {BASE: ()}
+    assert only(plan(*rows)).others_in(BASE) == {}
     case = only(plan(*rows, variables={NEXT: {"OMP_NUM_THREADS": "1"}, BASE: {}}))
-    assert case.other_variables == {BASE: (NEXT,), NEXT: (BASE,)}
+    assert case.others["variables"] == {BASE: (NEXT,), NEXT: (BASE,)} and case.others_in(THIRD) == {}
+
+
+def test_a_file_in_python_is_told_its_own_version_and_then_the_others() -> None:
+    rows = [validation(), validation(NEXT, math=2), validation(THIRD, math=2)]
+    assert only(plan(*rows)).others["version"] == {}
+    told = only(plan(*rows, problem="p.py")).others["version"]
+    base, this, third = "2.1.0+cu121", "2.5.0+cu121", "2.11.0+cu121"
+    assert told == {BASE: (base, this, third), NEXT: (this, base), THIRD: (third, base)}
 
 
 def test_validation_recipes_do_not_grow() -> None:

@@ -104,7 +104,7 @@ def _operators(matrix: Matrix, subject: Subject) -> list[Operator]:
     return [
         operator
         for operator in matrix.operators
-        if not wanted or wanted & {operator.called, *(id for id, *_ in operator.workloads())}
+        if not wanted or wanted & {operator.called, *(each.id for each in operator.workloads())}
     ]
 
 

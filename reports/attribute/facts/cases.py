@@ -16,7 +16,7 @@ from reports.attribute.facts.cells import CellFacts
 from reports.attribute.facts.components import Exchange
 from reports.attribute.facts.experiments import CallOrder, Conditions, Finding, Spread, settled
 from reports.attribute.facts.messages import build_flags, died, mistaken, own_error
-from reports.attribute.facts.swaps import MIXED, NEITHER, PLACE, VARIABLES, Swap, VariableTrials, variable_trials
+from reports.attribute.facts.swaps import MIXED, NEITHER, PLACE, VARIABLES, Crossed, Swap, crossed
 from reports.compare.differences import PACKAGES, VARIABLE, Difference, differing
 from reports.compare.factors import Factor, build_inputs, machine_code, native_code
 from reports.compare.rows import KERNEL, OPERATOR
@@ -301,17 +301,17 @@ class CaseFacts:
         return None
 
     @cached_property
-    def variable_trials(self) -> tuple[CellFacts, VariableTrials] | None:
+    def variable_trials(self) -> tuple[CellFacts, Crossed] | None:
         """The first cell whose kernel ran with both environments' variables in both."""
         for cell in self.cells:
-            found = variable_trials(cell.of("variables"), *self.environments)
+            found = crossed(cell.of("variables"), VARIABLES, lambda each: each.variables_of, *self.environments)
             if found.follows is not None:
                 return cell, found
         return None
 
     @property
     def goes_with_variables(self) -> str | None:
-        """What right and wrong go with where variables were tried both ways: see `VariableTrials.follows`."""
+        """What right and wrong go with where variables were tried both ways: see `Crossed.follows`."""
         return self.variable_trials[1].follows if self.variable_trials else None
 
     @property

@@ -52,6 +52,9 @@ SURROUNDINGS = re.compile(
 RAISED = re.compile(r"raised (\w+): ")
 BACKEND = re.compile(r"_scaled_dot_product_(?:\w+)")
 VERSION_ASKED = re.compile(r"__version__|\bversion\b|\bversion_info\b|\bhasattr\(|\bgetattr\(")
+OF_PYTORCH = re.compile(
+    r"\btorch(\.\w+)?\.__version__|\bversion\.(parse|Version)\b|\bfrom (torch|packaging)(\.version)? import.*"
+)
 # Flags of a build that PyTorch's helper injects and that change no instruction.
 HARMLESS = re.compile(r"-(generate-dependencies|-generate-dependencies|MMD|MF|MD|isystem|I|L|l|Wl,)")
 FLAG = re.compile(r"(?<![\w$/.-])-[A-Za-z][^\s]*")
@@ -126,9 +129,9 @@ def outlived(finding: CheckerFinding) -> bool:
     return LIFETIME.search(finding.text) is not None
 
 
-def asks_version(line: str) -> bool:
-    """Whether a line of source asks what it runs on."""
-    return VERSION_ASKED.search(line) is not None
+def asks_version(line: str, *, told: bool = False) -> bool:
+    """Whether a line of source asks what it runs on. `told`: for something else than PyTorch's version."""
+    return VERSION_ASKED.search(OF_PYTORCH.sub("", line) if told else line) is not None
 
 
 def compiler_refuses(build: BuildRecord) -> bool:

@@ -1,4 +1,4 @@
-"""Facts of profiles in both environments: where a call's time went, and which lines of a file ran. Pure."""
+"""Facts of profiles in both environments: where a call's time went. Pure."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from harness.schema.experiment_records import Line, ProfileRecord
+from harness.schema.experiment_records import ProfileRecord
 from reports.attribute import thresholds
 from reports.attribute.facts.cases import CaseFacts
 from reports.attribute.facts.cells import SDPA, CellFacts
-from reports.attribute.facts.messages import asks_version
 from reports.compare.factors import operator_names
-from reports.model import Seen
 from reports.text import apart
 
 PUBLIC = "aten::scaled_dot_product_attention"
@@ -134,62 +132,3 @@ def another_backend(case: CaseFacts, cell: CellFacts) -> Backends | None:
         return None
     before, here = (", ".join(sorted(each)).replace("aten::", "").replace(SDPA, "") for each in (one, two))
     return Backends(cell=cell, before=before, here=here, record=this[1])
-
-
-LINES_SHOWN = 8
-
-
-@dataclass(frozen=True, kw_only=True)
-class LinesRun:
-    """The lines of a Python file that ran in the baseline and here. `path`: where the latter are recorded."""
-
-    cell: CellFacts
-    base: ProfileRecord
-    this: ProfileRecord
-    path: str
-
-    @property
-    def alone(self) -> tuple[list[Line], list[Line]]:
-        """The lines that ran in the baseline alone, and here alone."""
-        known = [{line.number for line in record.lines} for record in (self.base, self.this)]
-        gone = [line for line in self.base.lines if line.number not in known[1]]
-        return gone, [line for line in self.this.lines if line.number not in known[0]]
-
-    @property
-    def seen(self) -> list[Seen]:
-        """Which lines these are, in words."""
-        return [
-            Seen(
-                text=f"lines of its file that ran only in {where}: {', '.join(map(_named, lines[:LINES_SHOWN]))}",
-                record=self.path,
-            )
-            for where, lines in zip(self.cell.versions, self.alone, strict=True)
-            if lines
-        ]
-
-    @property
-    def asking(self) -> Seen | None:
-        """The lines that ask what they run on: what one of them chooses within itself, no coverage of lines shows."""
-        found = [line for line in self.this.lines if asks_version(line.text)][:LINES_SHOWN]
-        lines = "; ".join(f"{_named(line)}: {line.text}" for line in found)
-        text = f"not excluded: its file asks for a version or an attribute, and chooses by it ({lines})"
-        return Seen(text=text, record=self.path) if found else None
-
-
-def _named(line: Line) -> str:
-    return f"line {line.number}"
-
-
-def lines_run(case: CaseFacts, cell: CellFacts) -> LinesRun | None:
-    """None where lines were not recorded in both, or by another Python."""
-    base, this = (cell.profile(name, whole=False) for name in case.environments)
-    pythons = {stack.observed.python.rpartition(".")[0] for stack in case.stacks if stack and stack.observed}
-    if base is None or this is None or not base[0].lines or not this[0].lines or len(pythons) != 1:
-        return None  # which lines count as run is each Python's own
-    return LinesRun(cell=cell, base=base[0], this=this[0], path=this[1])
-
-
-def lines_seen(case: CaseFacts, cell: CellFacts) -> list[Seen]:
-    """Beside an operator that came, or calls that multiplied: the lines that brought them."""
-    found = lines_run(case, cell)
-    return found.seen if found is not None else []

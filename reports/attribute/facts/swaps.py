@@ -1,20 +1,20 @@
-"""Two factors, each with the value of either environment: object code or variables, and where it ran. Such an
-experiment alone shows what right and wrong go with. Pure.
+"""Two factors, each with the value of either environment: object code, variables or the version that a file is told,
+and where it ran. Such an experiment alone shows what right and wrong go with. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
-from harness.schema.experiment_records import SwapRecord, SwapResult
+from harness.schema.experiment_records import Condition, SwapRecord, SwapResult
 from harness.worker import protocol
 from reports.attribute import thresholds
 from reports.attribute.facts.experiments import Conditions
 from reports.attribute.facts.messages import died
 
 Outcome = str | float | tuple[str, ...] | None
-OBJECT, VARIABLES, PLACE, NEITHER, MIXED = "object", "variables", "place", "neither", "mixed"
+OBJECT, VARIABLES, VERSION, PLACE, NEITHER, MIXED = "object", "variables", "version", "place", "neither", "mixed"
 
 
 def goes_with(outcomes: Sequence[Outcome], first: str, second: str) -> str | None:
@@ -67,13 +67,15 @@ def _outputs(result: SwapResult) -> Outcome:
 
 
 @dataclass(frozen=True, kw_only=True)
-class VariableTrials:
-    """A kernel's runs with the variables of either environment in either, by (where, whose variables): how many were
-    right, of how many. `died`: where no run was left, for the first ended the process."""
+class Crossed:
+    """A kernel's runs with a factor of either environment in either, by (where, whose): how many were right, of how
+    many, and how they ended. `died`: where no run was left, for the first ended the process."""
 
+    factor: str
     base: str
     this: str
     runs: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    statuses: dict[tuple[str, str], str] = field(default_factory=dict)
     died: set[tuple[str, str]] = field(default_factory=set)
     path: str = ""
 
@@ -87,11 +89,11 @@ class VariableTrials:
         """What right and wrong go with; None where not all four were made."""
         base, this = self.base, self.this
         places = ((base, base), (base, this), (this, base), (this, this))
-        return goes_with([self.right(*place) for place in places], PLACE, VARIABLES)
+        return goes_with([self.right(*place) for place in places], PLACE, self.factor)
 
     @property
     def alone(self) -> bool:
-        """Whether, in one of the environments, the variables alone make it right or wrong."""
+        """Whether, in one of the environments, the factor alone makes it right or wrong."""
         sides = ([self.right(where, whose) for whose in (self.base, self.this)] for where in (self.base, self.this))
         return any(None not in side and side[0] != side[1] for side in sides)
 
@@ -104,17 +106,19 @@ class VariableTrials:
         )
 
 
-def variable_trials(experiments: Iterable[Conditions], base: str, this: str) -> VariableTrials:
-    runs: dict[tuple[str, str], tuple[int, int]] = {}
-    ended: set[tuple[str, str]] = set()
-    path = ""
+def crossed(
+    experiments: Iterable[Conditions], factor: str, whose: Callable[[Condition], str], base: str, this: str
+) -> Crossed:
+    """`whose` value of the factor a condition has; '' its own environment's."""
+    made = Crossed(factor=factor, base=base, this=this, path="")
     for conditions in experiments:
         for result in conditions.record.results:
-            if result.runs or result.status in ("crashed", "unsupported", "timed_out", "killed"):
-                place = conditions.environment, result.condition.variables_of or conditions.environment
-                passed, made = runs.get(place, (0, 0))
-                runs[place] = passed + result.passed, made + (result.runs or 1)
+            if result.status != protocol.NOT_RUN:
+                place = conditions.environment, whose(result.condition) or conditions.environment
+                passed, runs = made.runs.get(place, (0, 0))
+                made.runs[place] = passed + result.passed, runs + (result.runs or 1)
+                made.statuses[place] = result.status
                 if died(result):
-                    ended.add(place)
-                path = conditions.path
-    return VariableTrials(base=base, this=this, runs=runs, died=ended, path=path)
+                    made.died.add(place)
+                made = replace(made, path=conditions.path)
+    return made

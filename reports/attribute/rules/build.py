@@ -213,6 +213,6 @@ def variables_decide(case: CaseFacts) -> Cause | None:
             )
         ],
         command=case.explain([cell]),
-        figures=[figures.variables_figure(trials)], variables=listed(names),
+        figures=[figures.crossed_figure(trials)], variables=listed(names),
         where="in both environments, whichever PyTorch and code they have" if follows else "in one of the environments",
     )  # fmt: skip

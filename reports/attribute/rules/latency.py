@@ -21,7 +21,8 @@ from reports.attribute.evidence import (
 )
 from reports.attribute.facts.cases import CaseFacts
 from reports.attribute.facts.cells import operators_moved
-from reports.attribute.facts.profiles import OperatorChange, Profiles, another_backend, lines_seen, own, profiles
+from reports.attribute.facts.choices import lines_seen
+from reports.attribute.facts.profiles import OperatorChange, Profiles, another_backend, own, profiles
 from reports.attribute.facts.times import CALLED, TimeChange, leans
 from reports.attribute.figures import profile_figure
 from reports.attribute.wording import make, make_of_time

@@ -5,6 +5,7 @@ for themselves. Which lines of a Python file ran shows what it chose, and its pr
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from harness.schema.records import ValidationRecord
 from harness.worker import protocol
@@ -13,8 +14,10 @@ from reports.attribute.causes import DECISIVE, STRONG, SUGGESTIVE, Cause, RuledO
 from reports.attribute.evidence import became, excluded, listed, number
 from reports.attribute.facts.cases import CaseFacts
 from reports.attribute.facts.cells import CellFacts
+from reports.attribute.facts.choices import LinesRun, lines_run, told_versions
 from reports.attribute.facts.messages import backends_named
-from reports.attribute.facts.profiles import LinesRun, another_backend, lines_run
+from reports.attribute.facts.profiles import another_backend
+from reports.attribute.facts.swaps import PLACE, VERSION
 from reports.attribute.wording import make
 from reports.compare.factors import DIFFERS, SAME
 from reports.model import Seen
@@ -174,6 +177,37 @@ def other_lines_run(case: CaseFacts) -> Cause | None:
     )  # fmt: skip
 
 
+def chosen_by_version(case: CaseFacts) -> Cause | None:
+    """In either environment the file is right if it is told the one version, and wrong if it is told the other."""
+    told = told_versions(case)
+    if told is None or told[1].follows != VERSION:
+        return None
+    cell, trials = told
+    wrong = [trials.statuses[place] for place, (passed, runs) in trials.runs.items() if passed < runs]
+    sure = len(set(wrong)) == 1 and trials.all_or_none and not case.unsteady
+    names = dict(zip(case.environments, case.versions, strict=True))
+    rates = ", ".join(
+        f"in {names[where]} told {names[whose]} {right}/{runs}" for (where, whose), (right, runs) in trials.runs.items()
+    )
+    lines = lines_run(case, cell)
+    asked = lines.asking() if lines is not None else None
+    return make(
+        case, causes.KERNEL_CODE_MOVED, DECISIVE if sure else STRONG, "chosen_by_version",
+        [cell, *(other for other in case.moved if other.verdict == cell.verdict)],
+        [
+            cell.why, cell.seen(f"runs within tolerance: {rates}", trials.path), *([asked] if asked else []),
+            *(lines.seen if lines is not None else []),
+        ],
+        ruled_out=[
+            excluded("the inputs", cell.inputs),
+            RuledOut(rival="PyTorch's operators", how="the PyTorch that ran was held, both ways", record=trials.path),
+            excluded("chance", case.steady),
+        ],
+        figures=[figures.crossed_figure(trials)], what=became(cell),
+        fix="correct what its file does for that version",
+    )  # fmt: skip
+
+
 def draws_otherwise(case: CaseFacts) -> Cause | None:
     """A kernel and the model that it replaces are constructed under one seed. Where one leaves the generators elsewhere
     than the other does, what is drawn for it is not what is drawn for the model."""
@@ -205,8 +239,9 @@ def draws_otherwise(case: CaseFacts) -> Cause | None:
     )  # fmt: skip
 
 
+TOLD = "the file was told the other's PyTorch version in both environments, and its result stayed"
 NOT_RECORDED = Seen(
-    text="not excluded: a choice that the file makes itself, or random numbers that it draws; the lines that ran were "
+    text="a choice that the file makes itself, or random numbers that it draws; the lines that ran were "
     "not recorded"
 )
 
@@ -226,8 +261,11 @@ def made_of_operators(case: CaseFacts) -> Cause | None:
     swapped = next((found for cell in cells if (found := another_backend(case, cell)) is not None), None)
     if not cells or (swapped is None and (ended or not case.is_python)):
         return None
-    lines = lines_run(case, cells[0])
-    rival = NOT_RECORDED if lines is None else lines.asking
+    lines, told = lines_run(case, cells[0]), told_versions(case)
+    stayed = None
+    if told is not None and told[1].follows == PLACE:
+        stayed = RuledOut(rival="a choice by version", how=TOLD, record=told[1].path)
+    rival = NOT_RECORDED if lines is None else lines.asking(told=stayed is not None)
     known = swapped is not None or rival is None
     one_text = RuledOut(
         rival="the kernel's code", how=f"{listed(info.sources)}: the same text, and no machine code of its own"
@@ -240,11 +278,12 @@ def made_of_operators(case: CaseFacts) -> Cause | None:
             *([Seen(text=f"by its profiles: {swapped.text}", record=swapped.record)] if swapped else []),
             *(cell.why for cell in cells[:3]),
             *([] if ended else [cells[0].bits.seen]),
-            *([rival] if rival is not None and not known else []),
+            *([replace(rival, text=f"not excluded: {rival.text}")] if rival is not None and not known else []),
         ],
         ruled_out=[
             excluded("the inputs", cells[0].inputs),
             (excluded("the kernel's code", case.code) or (one_text if known else None)) if case.is_python else None,
+            stayed,
             excluded("chance", case.steady),
         ],
         figures=[figures.recipes_figure(cells[0])],

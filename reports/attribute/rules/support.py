@@ -113,7 +113,8 @@ def _always_raises(cell: CellFacts, number: int) -> bool:
         if conditions.environment == side.environment
         for result in conditions.record.results
         if result.status not in (protocol.NOT_RUN, protocol.UNSUPPORTED)
-        and not (result.condition.variables_of or result.condition.dtype or result.condition.integers)
+        and not (result.condition.variables_of or result.condition.told)
+        and not (result.condition.dtype or result.condition.integers)
         and result.condition.gpu == "current"
     ]
     first = all(in_first_trial(message) for _, message in validated)
