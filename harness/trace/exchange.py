@@ -16,8 +16,9 @@ NAME = "exchanged.yaml"
 
 
 def write_exchanged(written: Path, good: Side, bad: Side, matrix: Matrix) -> tuple[Path, list[Component]] | None:
-    """The file, and the packages that differ and can matter for what `written` compares; None where there are none,
-    or where one version is the host's. Environments are both versions, and each with one package of the other: their pin files differ in nothing else."""
+    """The file, and the packages that differ and can matter for what `written` compares; None where there are none, or
+    where one version is the host's. Environments are both versions, and each with one package of the other: their pin
+    files differ in nothing else."""
     pins = {side.environment.id: side.pins for side in (good, bad) if side.pins is not None}
     if len(pins) < 2:
         return None
