@@ -101,4 +101,7 @@ class Library(Extension):
 
 
 def _address(tensor: Any) -> Any:
+    """RuntimeError where it has strides that the C interface cannot be told."""
+    if tensor is not None and not tensor.is_contiguous():
+        raise RuntimeError(f"expected a contiguous tensor, got strides {list(tensor.stride())}")
     return None if tensor is None else tensor.data_ptr()

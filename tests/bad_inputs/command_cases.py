@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from harness.typed import BY_NOX
 from tests.bad_inputs.case import MATRIX, case
 
 TUNED = MATRIX.replace("[mine.cpp]}", "[mine.cpp]}\n    tunables: {BLOCK: 1}\n    search: {BLOCK: [1, 2]}")
@@ -87,4 +88,20 @@ COMMAND_LINE = [
     case("a level that there is not", "bundle --arch 90 --level 99", "--level", "99"),
     case("a matrix that is not there", "doctor --matrix other.yaml", "other.yaml", "no such file|does not exist"),
     case("a matrix misspelt", "check --matrix matrix.yml", "matrix.yml", "did you mean matrix.yaml?"),
+]  # fmt: skip
+
+STARTED_BY_NOX = [
+    case(name, command, *said, files=files, variables={BY_NOX: "1"})
+    for name, command, said, files in (
+        ("an option misspelt", "matrix --kernal mine", ("--kernal", "did you mean --kernel?"), {}),
+        ("no file for new", "new", ("FILE", "nox -s new -- --help"), {}),
+        ("no releases for bisect", "bisect", ("--good, --bad", "nox -s bisect -- --help"), {}),
+        ("no kernel for sweep", "sweep", ("--kernel", "nox -s sweep -- --help"), {}),
+        ("one run for compare", "compare done", ("B", "nox -s compare -- --help"), {}),
+        ("one folder for kernelbench", "kernelbench src", ("SOLUTIONS", "nox -s kernelbench"), {}),
+        ("no run for report", "report", ("reports/latest", "nox -s matrix"), {}),
+        ("a reference misspelt", "gate --reference flsh", ("flsh", "did you mean flash?"), {}),
+        ("a tab in matrix.yaml", "check", ("matrix.yaml", "line 9", "tab"),
+         {"matrix.yaml": MATRIX.replace("    sources", "\tsources")}),
+    )
 ]  # fmt: skip

@@ -17,7 +17,7 @@ from harness.config import indexes
 from harness.config.interpreters import Interpreter
 from harness.run import prepare
 from tests.bad_inputs.case import MATRIX, Case, faults
-from tests.bad_inputs.command_cases import COMMAND_LINE
+from tests.bad_inputs.command_cases import COMMAND_LINE, STARTED_BY_NOX
 from tests.bad_inputs.real_cases import CPP, INDEXES, INTERRUPTS, NOX, PYTHON
 from tests.bad_inputs.surrounding_cases import ENVIRONMENT, OTHERS, PATHS
 from tests.bad_inputs.yaml_cases import YAML
@@ -25,7 +25,10 @@ from tests.unit.spec import Spec
 from tests.unit.synthetic import write_run
 
 NOBODY = 65534
-GROUPS = {"yaml": YAML, "command line": COMMAND_LINE, "environment": ENVIRONMENT, "paths": PATHS, "others": OTHERS}
+GROUPS = {
+    "yaml": YAML, "command line": COMMAND_LINE, "started by nox": STARTED_BY_NOX, "environment": ENVIRONMENT,
+    "paths": PATHS, "others": OTHERS,
+}  # fmt: skip
 
 
 @pytest.fixture

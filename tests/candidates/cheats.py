@@ -1,5 +1,5 @@
 """Solutions that look right, or fast, without being it: the ways to cheat a benchmark in KernelBench's form that are
-known, as one table. Each is a solution file for PROBLEM, and honest but for what its name says.
+known, as one table. Each is a solution file for CHAIN, and honest but for what its name says.
 
 Most behave while they are validated: TIMING tells a launch. Where a launch is what finds it out, `timed` are words of
 the kernel's row there. Another process measures, and some find nothing to cheat.
@@ -16,35 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.schema.records import Timing
+from tests.candidates.corpus.templates import CHAIN
 from tests.conftest import ROOT
-
-SIZE = 192
-
-# Module-level sizes, as KernelBench's own files have them; `w` is drawn at construction, and so from the seed.
-PROBLEM = f"""\
-import torch
-import torch.nn as nn
-
-rows = {SIZE}
-columns = {SIZE}
-
-class Model(nn.Module):
-    def __init__(self, columns):
-        super().__init__()
-        self.project = nn.Linear(columns, columns)
-
-    def forward(self, x):
-        x = self.project(x)
-        for _ in range(8):
-            x = torch.softmax(x, dim=-1) @ self.project.weight + x
-        return x
-
-def get_inputs():
-    return [torch.randn(rows, columns)]
-
-def get_init_inputs():
-    return [columns]
-"""
 
 SOLUTION = """\
 import gc, json, os, sys, threading, time
@@ -347,7 +320,7 @@ print(json.dumps(found))
 
 def run_cheats(python: Path, folder: Path, device: str, cheats: Mapping[str, Cheat]) -> dict[str, Any]:
     """By name: status and message of the validation, and where that passed the launch's rows."""
-    (folder / "problem.py").write_text(PROBLEM)
+    (folder / "problem.py").write_text(CHAIN)
     for name, case in cheats.items():
         (folder / f"{name}.py").write_text(case.source)
     done = subprocess.run(

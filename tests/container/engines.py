@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
 
 import psutil
 
@@ -79,64 +78,53 @@ class Wire:
             connection.close()
 
 
-class SecondEngine:
-    """A dockerd of the tests' own: another socket, and all it keeps in memory, on a disk of limited size."""
+class OwnEngine:
+    """A dockerd of the tests' own, whose images lie in `folder`: it may be killed, and the machine's is others' too."""
 
-    def __init__(self, folder: Path, size: str) -> None:
-        self.folder, self.disk = folder, folder / "disk"
-        self.socket = folder / "docker.sock"
-        self.disk.mkdir(parents=True)
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", self.disk], check=True)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        # A bridge of its own: `--bridge=none` would remove the machine's docker0.
-        self.bridge = f"kmt{os.getpid()}"
-        subprocess.run(["ip", "link", "add", self.bridge, "type", "bridge"], check=True)
-        subprocess.run(["ip", "address", "add", "192.0.2.1/24", "dev", self.bridge], check=True)
+    def __init__(self, folder: Path, *options: str, network: str = "198.51.100.1/24") -> None:
+        """`network`: one of those for documents (RFC 5737). A bridge of its own: `none` would remove docker0."""
+        self.folder, self.options = folder, options
+        self.bridge = f"km{network.partition('.')[0]}-{os.getpid()}"
         self.process: subprocess.Popen[bytes] | None = None
-        self.log: IO[bytes] = (folder / "dockerd.log").open("ab")
-        self.start()
+        folder.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["ip", "link", "add", self.bridge, "type", "bridge"], check=True)
+        subprocess.run(["ip", "address", "add", network, "dev", self.bridge], check=True)
 
     @property
     def address(self) -> str:
-        return f"unix://{self.socket}"
+        return f"unix://{self.folder / 'docker.sock'}"
 
     @property
-    def tcp(self) -> str:
-        return f"tcp://127.0.0.1:{self.port}"
+    def data(self) -> Path:
+        return self.folder / "data"
 
     def start(self) -> None:
         for name in ("docker.pid", "exec/containerd/containerd.pid"):  # a killed one's, perhaps another's by now
             (self.folder / name).unlink(missing_ok=True)
-        self.process = subprocess.Popen(
-            [
-                "dockerd",
-                f"--data-root={self.disk / 'data'}",
-                f"--exec-root={self.folder / 'exec'}",
-                f"--pidfile={self.folder / 'docker.pid'}",
-                f"--host={self.address}",
-                f"--host={self.tcp}",
-                "--tls=false",
-                f"--bridge={self.bridge}",
-                "--iptables=false",
-                "--ip6tables=false",
-            ],
-            stdout=self.log,
-            stderr=self.log,
-        )
-        until(self.answers, f"a second dockerd: see {self.folder / 'dockerd.log'}")
+        command = [
+            "dockerd", f"--data-root={self.data}", f"--exec-root={self.folder / 'exec'}", f"--host={self.address}",
+            f"--pidfile={self.folder / 'docker.pid'}", f"--bridge={self.bridge}", "--iptables=false",
+            "--ip6tables=false", *self.options,
+        ]  # fmt: skip
+        with (self.folder / "dockerd.log").open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+        until(self.answers, f"a dockerd of our own: see {self.folder / 'dockerd.log'}")
 
     def answers(self) -> bool:
         said = (self.folder / "dockerd.log").read_text()[-900:]
         assert self.process is not None and self.process.poll() is None, said
         return self.docker("version", check=False).returncode == 0
 
-    def docker(self, *arguments: str, check: bool = True, **options: object) -> subprocess.CompletedProcess[bytes]:
+    def docker(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "DOCKER_HOST": self.address}
-        return subprocess.run(  # type: ignore[call-overload, no-any-return]
-            ["docker", *arguments], check=check, env=environment, capture_output=True, **options
-        )
+        return subprocess.run(["docker", *arguments], check=check, env=environment, capture_output=True, text=True)
+
+    def take(self, *images: str) -> None:
+        """Images of the machine's engine that are not here yet: minutes."""
+        for image in images:
+            if self.docker("image", "inspect", image, check=False).returncode:
+                with subprocess.Popen(["docker", "save", image], stdout=subprocess.PIPE) as saved:
+                    subprocess.run(["docker", f"--host={self.address}", "load"], stdin=saved.stdout, check=True)
 
     def kill(self) -> None:
         """What kill -9 does: it takes its containerd along, and leaves what runs in containers running."""
@@ -146,14 +134,34 @@ class SecondEngine:
         self.process.wait()
         psutil.wait_procs(children, timeout=10)
 
-    def remove(self) -> None:
+    def stop(self) -> None:
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(30)
             self.process.kill()
-        self.log.close()
         subprocess.run(["ip", "link", "delete", self.bridge], check=False)
+
+
+class SecondEngine(OwnEngine):
+    """One that has a port too, and all it keeps in memory, on a disk of limited size."""
+
+    def __init__(self, folder: Path, size: str) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.tcp = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+        super().__init__(folder, f"--host={self.tcp}", "--tls=false", network="192.0.2.1/24")
+        self.disk = folder / "disk"
+        self.disk.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", self.disk], check=True)
+        self.start()
+
+    @property
+    def data(self) -> Path:
+        return self.disk / "data"
+
+    def remove(self) -> None:
+        self.stop()
         ours = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines() if str(self.folder) in line]
         for mount in sorted(ours, key=len, reverse=True):
             subprocess.run(["umount", "-l", mount], check=False)

@@ -186,8 +186,8 @@ def test_nothing_of_an_interrupted_build_is_left(
     child.send_signal(how)
     assert child.wait(60) == (130 if how == signal.SIGINT else -signal.SIGKILL)
     until(lambda: not second.docker("ps", "-aq").stdout, "no container left", timeout_s=60)
-    assert second.docker("network", "ls", "-q", "--filter=type=custom").stdout == b""
-    assert second.docker("volume", "ls", "-q").stdout == b""
+    assert second.docker("network", "ls", "-q", "--filter=type=custom").stdout == ""
+    assert second.docker("volume", "ls", "-q").stdout == ""
 
 
 def test_what_a_crash_left_is_removed_and_what_lives_is_not(
@@ -207,7 +207,7 @@ def test_what_a_crash_left_is_removed_and_what_lives_is_not(
     second.docker("create", "--name=foreign", "--network=none", BASE, "sleep", "600")
     try:
         DockerExecutor(there, tmp_path, tmp_path / "cache", 1, limits=LIMITS)
-        left = set(second.docker("ps", "-a", "--format={{.Names}}").stdout.decode().split())
+        left = set(second.docker("ps", "-a", "--format={{.Names}}").stdout.split())
         assert left == {"alive", "elsewhere", "foreign"}
     finally:
         for name in (*owners, "foreign"):

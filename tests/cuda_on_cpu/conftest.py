@@ -1,7 +1,8 @@
-"""One program per emulated source, compiled on first use and kept for the session."""
+"""One program per emulated source, made on first use and kept for the session; its objects are all workers' own."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,18 +16,19 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """build(source, *flags, also=[...]): the path of a program, compiled once for each set of arguments."""
     if COMPILER is None:
         pytest.skip("no g++ on PATH: nothing can be emulated")
-    folder = tmp_path_factory.mktemp("emulator")
+    own = tmp_path_factory.mktemp("programs")
+    objects = (own.parents[1] if "PYTEST_XDIST_WORKER" in os.environ else own) / "objects"
+    objects.mkdir(exist_ok=True)
     base: list[Path] = []
     programs: dict[tuple[Path, ...], Path] = {}
 
     def built(*sources: Path, flags: tuple[str, ...] = ()) -> Path:
         if not base:
-            base.extend(compile_objects(folder, [EMULATOR / f"{name}.cpp" for name in ("emulator", "serve")]))
+            base.extend(compile_objects(objects, [EMULATOR / f"{name}.cpp" for name in ("emulator", "serve")]))
         key = (*sources, *map(Path, flags))
         if key not in programs:
-            own = folder / str(len(programs))
-            own.mkdir()
-            programs[key] = link(own / "program", [*base, *compile_objects(own, sources, flags)])
+            parts = [*base, *compile_objects(objects, sources, flags)]
+            programs[key] = link(own / f"program{len(programs)}", parts)
         return programs[key]
 
     return built

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+from filelock import FileLock
 
 from harness.worker import attention_emulation, rounding
 from tests.unit.test_csrc import BF16, FP16, FP32, decode, encode, truth
@@ -32,17 +35,22 @@ DTYPES = {FP16: "float16", BF16: "bfloat16", FP32: "float32"}
 MOST_UNITS = 4.0
 
 
-def compile_objects(folder: Path, sources: Sequence[Path], flags: Sequence[str] = ()) -> list[Path]:
+def compile_object(folder: Path, source: Path, flags: Sequence[str] = ()) -> Path:
+    """Compiled once for its flags, whichever process of the tests asks first."""
     assert COMPILER is not None
-    objects = [folder / f"{source.stem}.o" for source in sources]
-    jobs = [
-        subprocess.Popen([COMPILER, *FLAGS, *flags, "-x", "c++", "-c", str(source), "-o", str(target)],
-                         stderr=subprocess.PIPE, text=True)
-        for source, target in zip(sources, objects, strict=True)
-    ]  # fmt: skip
-    errors = [job.communicate()[1] for job in jobs]
-    assert not any(job.returncode for job in jobs), "\n".join(errors)[:4000]
-    return objects
+    told = hashlib.sha256(" ".join([str(source), *flags]).encode()).hexdigest()[:12]
+    target = folder / f"{source.stem}-{told}.o"
+    with FileLock(f"{target}.lock"):
+        if not target.exists():
+            command = [COMPILER, *FLAGS, *flags, "-x", "c++", "-c", str(source), "-o", str(target)]
+            done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+            assert done.returncode == 0, done.stderr[:4000]
+    return target
+
+
+def compile_objects(folder: Path, sources: Sequence[Path], flags: Sequence[str] = ()) -> list[Path]:
+    with ThreadPoolExecutor(len(sources)) as pool:
+        return list(pool.map(lambda source: compile_object(folder, source, flags), sources))
 
 
 def link(program: Path, objects: Sequence[Path]) -> Path:

@@ -16,10 +16,12 @@ from harness.schema.experiment_records import Condition, ConditionResult
 from harness.schema.records import RecipeResult
 from harness.worker import codec, wire
 from tests.conftest import ROOT
+from tests.environments.warm import run_warm
 from tests.messages import left
 
 WORKER = ROOT / "harness" / "worker"
 LIMITS = {"rounding": 4.0, "strict": 1e-3, "kernelbench": 1e-4}
+WARM = ("store", "candidate", "judge", "weigh", "conditions")  # in forks; all others in fresh processes
 REFERENCES = ["flash", "math", "default"]
 TIMING = {
     "warmup_s": 0.01, "warmup_calls": 2, "target_s": 0.02, "min_samples": 5, "max_samples": 50, "relative_error": 0.005,
@@ -43,21 +45,29 @@ class Environment:
         self, verb: str, request: dict[str, Any], **variables: str
     ) -> tuple[dict[str, Any] | None, int, str]:  # fmt: skip
         """(the result, the exit code, what went to standard error) of a verb, with these variables."""
+        if verb in WARM:
+            asked, result = self._ask(verb, request)
+            code, _, errors = run_warm(self.python, self.folder, [verb, asked, result], variables)
+            return self._read(verb, result), code, errors
         process, result = self._start(verb, request, **variables)
         _, errors = process.communicate()
         return self._read(verb, result), process.returncode, errors
+
+    def _ask(self, verb: str, request: dict[str, Any]) -> tuple[Path, Path]:
+        """(the request's file, where its result will be)."""
+        (self.folder / "scratch").mkdir(exist_ok=True)
+        asked, result = (self.folder / f"{verb}.{name}.json" for name in ("request", "result"))
+        asked.write_text(json.dumps({"version": codec.VERSION, **request}))
+        result.unlink(missing_ok=True)
+        return asked, result
 
     def _start(
         self, verb: str, request: dict[str, Any], **variables: str
     ) -> tuple[subprocess.Popen[str], Path]:  # fmt: skip
         """(its process, where its result will be)."""
-        scratch = self.folder / "scratch"
-        scratch.mkdir(exist_ok=True)
-        asked, result = (self.folder / f"{verb}.{name}.json" for name in ("request", "result"))
-        asked.write_text(json.dumps({"version": codec.VERSION, **request}))
-        result.unlink(missing_ok=True)
+        asked, result = self._ask(verb, request)
         process = subprocess.Popen(
-            [str(self.python), "-m", "worker", verb, str(asked), str(result)], cwd=scratch, text=True,
+            [str(self.python), "-m", "worker", verb, str(asked), str(result)], cwd=self.folder / "scratch", text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": str(self.folder), **variables},
         )  # fmt: skip
@@ -77,11 +87,9 @@ class Environment:
 
     def script(self, text: str, *arguments: str) -> str:
         """What a script prints that can import the worker."""
-        done = subprocess.run(
-            [str(self.python), "-c", text, *arguments], cwd=self.folder, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        code, printed, errors = run_warm(self.python, self.folder, arguments, script=text)
+        assert code == 0, errors
+        return printed
 
     def build(
         self, name: str, source: str, *, more: Sequence[Path] = (), cxx: Sequence[str] = ("-O1",),

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-
-def load_rows(paths: Sequence[Path]) -> list[dict[str, Any]]:
-    return [json.loads(line) for path in paths for line in path.read_text().splitlines() if line.strip()]
+from tests.faults.random_faults.table import load_rows
 
 
 def render_table(paths: Sequence[Path]) -> str:

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from tests.container.engines import OwnEngine
 from tests.faults.random_faults.campaign import OK, Campaign, Row
-from tests.faults.random_faults.engine import OwnEngine
 from tests.faults.random_faults.faults import WEIGHTS, draw_fault
 from tests.faults.random_faults.table import render_table
 

@@ -18,7 +18,7 @@ from harness.errors import HarnessError
 from harness.isolate.process import MARK
 from harness.schema.storage import Run
 from harness.worker import protocol
-from tests.faults.random_faults.engine import OwnEngine
+from tests.container.engines import OwnEngine
 from tests.faults.random_faults.faults import FINISHED, HALF, MADE, Done, Fault, build_shim, containers, inject
 from tests.faults.random_faults.subjects import Subject, new_subject
 from tests.faults.scripted import identities, litter

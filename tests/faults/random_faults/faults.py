@@ -15,8 +15,8 @@ from pathlib import Path
 import psutil
 
 from harness.isolate.docker.engine import OWNER
+from tests.container.engines import OwnEngine
 from tests.faults.random_faults import damage
-from tests.faults.random_faults.engine import OwnEngine
 from tests.faults.random_faults.subjects import Child, Subject
 from tests.faults.test_disk import disk, remount
 
@@ -191,7 +191,7 @@ def _some_worker(child: Child, executor: str, draw: random.Random, wait_s: float
 def containers(docker: OwnEngine, owners: list[int]) -> list[str]:
     """Containers that these processes started."""
     form = '{{.ID}} {{.Label "' + OWNER + '"}}'
-    lines = docker.docker("ps", "--all", "--format", form).splitlines()
+    lines = docker.docker("ps", "--all", "--format", form).stdout.splitlines()
     named = [line.split() for line in lines]
     return [words[0] for words in named if len(words) > 1 and words[1].split("/")[1] in map(str, owners)]
 
