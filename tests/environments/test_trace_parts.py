@@ -12,6 +12,7 @@ import pytest
 from harness.cli import main
 from harness.config.matrix import load_matrix
 from harness.errors import DONE
+from harness.trace.factors import EXPLAINS, NOTHING
 from tests.conftest import ROOT
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(900)]
@@ -57,6 +58,13 @@ for _ in range(40):
     x = torch.tanh((x.double() @ w.double()).float() if LATER else x @ w)
 print(x.sum().item())
 """
+ATTENTION = """
+import torch
+
+torch.manual_seed(0)
+query = torch.randn(2, 4, 64, 32)
+print(torch.nn.functional.scaled_dot_product_attention(query, query, query).norm().item())
+"""
 CALL = """
 import hashlib, sys
 sys.path.insert(0, sys.argv[1])
@@ -91,7 +99,7 @@ def test_a_region_is_timed_and_is_a_problem_file(
     row = found["times"]["rows"][0]
     assert row["kind"] == "mm -> _to_copy, mm" and row["calls"] == [40, 40]
     assert row["seconds"]["difference"] > 0 and row["alone"]["ratio"] > 1
-    assert row["peak_bytes"] == [128 * 256 * 4, (2 * 128 + 256) * 256 * 8], "two casts and a product, in float64"
+    assert row["peak_bytes"] == [128 * 256 * 4, 256 * 256 * 8], "of one call each: the product, and the largest cast"
     assert (tmp_path / "out" / "timed" / "mm.py").exists() and "timed/matrix.yaml" in found["times"]["command"]
     assert found["times"]["memory"]["good"] > found["times"]["start_bytes"][0] > 0
     alone = tmp_path / "out" / "alone"
@@ -101,3 +109,12 @@ def test_a_region_is_timed_and_is_a_problem_file(
     calls = [[str(python), "-c", CALL, str(alone)] for python in pinned_pythons]
     digests = [subprocess.run(call, capture_output=True, text=True, check=True).stdout for call in calls]
     assert len(digests[0]) > 64 and digests[0] != digests[1]
+
+
+def test_an_operator_runs_again_with_one_factor_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = traced(ATTENTION, tmp_path, monkeypatch)
+    (cause,) = [cause for cause in found["causes"] if "attention" in cause["kind"]]
+    factors = cause["judged"]["factors"]
+    assert factors["math"] == EXPLAINS and factors["onednn"] == factors["denormals"] == NOTHING
+    assert factors["vector"] != NOTHING and "threads" not in factors, "the script has one thread"
+    assert "With attention's math backend both versions give the same bits" in cause["judged"]["text"]
