@@ -213,7 +213,8 @@ class Memory(Record):
 
 
 class Timing(Outcome):
-    """One target of one workload in one launch. Samples are in measured order."""
+    """One target of one workload in one launch. Samples are in measured order. A reference's backward pass by itself is
+    a target of its own, such as math.backward."""
 
     workload: str
     target: str

@@ -28,7 +28,6 @@ class DeviceCallee(host.Callee):
     def _open_reference(self) -> bool:
         if self.target != device_target.NOTHING:
             return super()._open_reference()
-        self.in_slots = False
         least = self.torch.zeros(1, device="cuda")
         self.bind = lambda _arguments, _out: lambda: least.zero_()
         return False

@@ -84,7 +84,7 @@ class DeviceTarget(Target):
         call_us = statistics.median(row.samples_us)
         told = self.peer.read(wire.Told, self.peer.ask(channel.TELL))
         if row.target.endswith(protocol.BACKWARD):
-            row.hot_message = "a CUDA graph would hold no forward pass"
+            row.hot_message = "a backward pass by itself is timed cold alone"
         else:
             self._hot(call_us)
         if row.target == protocol.KERNEL:

@@ -8,8 +8,7 @@ of the same kind, which that code never enters.
 A ring of slots lies in the memory, each with the inputs of one call. A kernel that is given its output's tensor finds
 that in its slot, too; what others return is copied to an outbox.
 
-    OPEN      load a target for a workload, which takes the place of the last one; of a reference with gradients it may
-              be the backward pass by itself: of one graph, whose inputs are its own, whatever the slot
+    OPEN      load a target for a workload, which takes the place of the last one
     MAP       the ring's memory, with its shape
     WAKE      the target on the last slot, and wait busily for the next order: as the call before in a loop leaves it;
               with any payload wait only
@@ -129,7 +128,7 @@ class Callee:
         order = codec.from_bytes(wire.OpenOrder, payload)
         self.context.close()
         self.calls, self.outputs, self.arguments, self.values, self.bind, self.kernel = [], [], [], [], None, None
-        self.workload, self.target = self.workloads[order.workload], order.target
+        self.workload, self.target, self.in_slots = self.workloads[order.workload], order.target, False
         self.values = self._values()
         self.context.enter_context(self.torch.no_grad())
         draws = self._open_kernel() if order.target == protocol.KERNEL else self._open_reference()
@@ -139,14 +138,12 @@ class Callee:
         return codec.to_bytes(wire.Opened(self.in_slots, draws))
 
     def _values(self) -> list[Any]:
-        """Arguments like those of its calls. What the elements of an attention's are matters to a backward pass alone,
-        which has no others."""
+        """Arguments like those of its calls. Of an attention their elements matter to a backward pass alone."""
         if self.workload.problem is None and not self.target.endswith(protocol.BACKWARD):
             likes = [(shape, getattr(self.torch, dtype)) for shape, dtype in self.workload.inputs]
             return [self.torch.zeros(shape, dtype=dtype, device=self.request.device) for shape, dtype in likes]
         arrays = self.workload.arrays(RECIPE, 0, self.request.seed)
-        values: list[Any] = self.workload.arguments(arrays, self.request.device)
-        return values
+        return list(self.workload.arguments(arrays, self.request.device))
 
     def _open_kernel(self) -> bool:
         assert self.request.kernel is not None
@@ -160,13 +157,9 @@ class Callee:
         reference = self.workload.references([name], self.request.device)[0]
         reference.attempt(self.values)
         self.context.enter_context(reference.active())
-        self.in_slots = False
-        if backward:
-            call = reference.graph(self.values).backward()
-            self.bind = lambda _arguments, _out: call
-            return False
-        self.bind = lambda arguments, _out: reference.bind(arguments)
-        return bool(self.workload.draws(reference.bind(self.values)))
+        call = reference.graph(self.values).backward() if backward else None  # of these inputs, whatever the slot
+        self.bind = lambda arguments, _out: call or reference.bind(arguments)
+        return call is None and bool(self.workload.draws(reference.bind(self.values)))
 
     def map(self, payload: bytes, file: int | None) -> bytes:
         order = codec.from_bytes(wire.MapOrder, payload)

@@ -120,10 +120,7 @@ class ProblemWorkload:
 
     def call(self, model: Any, arguments: Sequence[Any]) -> Any:
         """What the model returns; with `backward`, gradients beside it."""
-        return self.graph(model, arguments).step() if self.backward else model(*arguments)
-
-    def graph(self, model: Any, arguments: Sequence[Any]) -> outputs.Graph:
-        return outputs.graph(self.directions, model, arguments)
+        return outputs.graph(self.directions, model, arguments).step() if self.backward else model(*arguments)
 
     def saw(self, found: outputs.Outputs) -> None:
         """The outputs of the reference, by name: from now on it is known what they are like."""

@@ -166,7 +166,7 @@ class ModelReference:
         return lambda: self.workload.call(self.model, arguments)
 
     def graph(self, arguments: list[Any]) -> outputs.Graph:
-        return self.workload.graph(self.model, arguments)
+        return outputs.graph(self.workload.directions, self.model, arguments)
 
     def judged(self, call: Callable[[], Any]) -> Any:
         with self.workload.drawing:

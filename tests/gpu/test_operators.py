@@ -40,7 +40,13 @@ def test_an_operator_is_timed_whatever_it_returns(here: Here, tmp_path: Path, wh
         "id": "operator", "dtype": "float32", "recipes": {"independent": 1},
         "problem": {"file": "", "store": str(tmp_path / "store"), "operator": asked, "backward": backward},
     }  # fmt: skip
-    timed = row(here.time(None, [case], ["model"]), "model")
+    alone = "model.backward"
+    rows = here.time(None, [case], ["model", *([alone] if backward else [])])
+    timed = row(rows, "model")
     assert (timed["status"], timed["message"]) == ("ok", "")
     assert min(timed["samples_us"]) > 0
     assert timed["hot_us"] and not timed["hot_message"]
+    if backward:
+        by_itself = row(rows, alone)
+        assert (by_itself["status"], by_itself["message"]) == ("ok", "")
+        assert 0 < min(by_itself["samples_us"]) < min(timed["samples_us"]) and not by_itself["hot_us"]
