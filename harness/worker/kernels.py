@@ -44,7 +44,7 @@ STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 LINE_TELLS = (ImportError, NameError, AttributeError)  # of a SyntaxError the message has it
 OURS = (os.path.dirname(os.path.abspath(__file__)) + os.sep, "<frozen importlib")
 NO_FORWARD = 'is missing the required "forward" function'  # said of a module: no refusal of PyTorch's
-# Said by Triton 2.1 and by 3.1: of a tensor on the CPU, of a machine without a GPU, of a tensor on the CPU beside a GPU.
+# Triton 2.1 says the first of tensors on a CPU, 3.1 the second where there is no GPU, and both the third where one is.
 TRITON_NEEDS_GPU = ("Cannot find backend for cpu", "0 active drivers", "cannot be accessed from Triton (cpu tensor?)")
 _detach = torch.Tensor.detach
 
