@@ -22,11 +22,13 @@ from harness.worker.generated import TEXT_CHARACTERS
 from reports import model
 from reports.compare.factors import DIFFERS, SAME, UNKNOWN
 from reports.compare.latency import of_shared_blocks, tested
+from reports.compare.rows import is_control
 from reports.load.evidence import Evidence
 from reports.model import Judged
 from reports.text import ratio_interval, words
 
-MIN_EFFECT, FEWEST = 0.3, 3
+# On a busy machine three samples of one call gave 1.58 [1.36, 1.84] once, and ratios from 0.8 to 1.35 another time.
+MIN_EFFECT, FEWEST = 0.3, 5
 COLD, WARM = "cold", "warm"
 MOST_LINES, CONTEXT = 120, 1  # of a difference that is shown
 KINDS = {"inductor": "Inductor's output code", "so": "machine code of C++ kernels"}  # others by their own name
@@ -49,6 +51,7 @@ class Compiled:
     record: str
     first: dict[str, Judged] = field(default_factory=dict)
     exchanged: str = ""
+    control: bool = False
 
     @cached_property
     def kinds(self) -> dict[str, str]:
@@ -147,7 +150,7 @@ def _pairs(evidence: Evidence) -> Iterator[Compiled]:
     for (environment, kernel, workload, device), (this, path) in evidence.compiled.items():
         base = evidence.compiled.get((baseline, kernel, workload, device))
         if environment != baseline and base is not None:
-            yield pair(base[0], this, path)
+            yield replace(pair(base[0], this, path), control=is_control(evidence, environment))
 
 
 def pair(base: CompiledRecord, this: CompiledRecord, path: str) -> Compiled:

@@ -59,10 +59,10 @@ def test_first_calls_have_verdicts_of_their_own(evidence: Evidence) -> None:
 
 
 def test_few_samples_tell_nothing(evidence: Evidence) -> None:
-    samples = [sample(block, 99.0) for block in range(2)]
+    samples = [sample(block, 99.0) for block in range(4)]
     found = told(evidence, record(BASE), record(THIS, samples=samples, status="crashed", message="it died"))
     assert {each.verdict for each in found.first.values()} == {model.UNDECIDED}
-    assert "2 samples of each environment tell nothing" in found.first["cold"].why and "it died" in found.failed
+    assert "3 samples of each environment tell nothing" in found.first["cold"].why and "it died" in found.failed
 
 
 def test_what_was_generated_is_the_same_or_differs(evidence: Evidence) -> None:
