@@ -138,6 +138,8 @@ def _alone(
     if written.path is not None:
         say(f"{len(sites) - len(written.errors)} of these regions alone, by {ROUNDS} launches of each version")
         found["command"] = shlex.join(command_of(written.path))
+        for side in sides:
+            side.close()  # what runs a matrix ends all other processes below it
         try:
             times = launched(written.path)
         except HarnessError as error:
