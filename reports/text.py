@@ -201,8 +201,8 @@ def markdown(text: object) -> str:
     return re.sub(r"([\\`*_{}\[\]<>|#@!~&])", r"\\\1", " ".join(str(text).split()))
 
 
-# Options of a run's command that say what its kernels are, unless matrix.yaml does, and where its cells ran.
-PLACE = ("--executor", "--base-image", "--bundle", "--problems", "--solutions", "--sample", "--dtype")
+# Options of a run's command that say what its kernels are, and where its cells ran.
+PLACE = ("--matrix", "--executor", "--base-image", "--bundle", "--problems", "--solutions", "--sample", "--dtype")
 
 
 def place_options(command: Sequence[str], names: Sequence[str] = PLACE) -> list[str]:
@@ -224,7 +224,7 @@ def matrix_command(command: Sequence[str], **selected: str | None) -> str:
 
 def explain_command(command: Sequence[str], **selected: str | None) -> str:
     """As `matrix_command`: `explain` knows from the run where that ran, but for its bundle."""
-    return _spelled(command, "explain", [*_selection(selected), *place_options(command, ("--bundle",))])
+    return _spelled(command, "explain", [*_selection(selected), *place_options(command, ("--matrix", "--bundle"))])
 
 
 def bisect_command(command: Sequence[str], **selected: str | None) -> str:

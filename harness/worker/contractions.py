@@ -264,7 +264,8 @@ def written_out(
         raise ValueError("its attention drops weights at random")
     if enable_gqa:
         key, value = (t.repeat_interleave(query.shape[-3] // t.shape[-3], -3) for t in (key, value))
-    logits = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
+    width = max(1, query.shape[-1])  # without elements all logits are 0, and nothing is scaled
+    logits = query @ key.transpose(-2, -1) * (width**-0.5 if scale is None else scale)
     if is_causal:
         hidden = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool).triu(1)
         logits = logits.masked_fill(hidden, float("-inf"))

@@ -73,7 +73,7 @@ class Weighed:
 
     def __init__(self, job: wire.WeighedJobRequest, request: wire.WeighRequest, workload: workloads.Workload) -> None:
         self.result = wire.WeighedJob(protocol.OK, number=job.number)
-        self.recipe, self.sizes = job.condition.recipe, job.condition.sizes
+        self.recipe, self.sizes, self.cast = job.condition.recipe, job.condition.sizes, bool(job.condition.dtype)
         self.folder, self.limits = request.candidate_out, request.limits
         # Smaller outputs would pass any rule whose tolerance does not shrink with them.
         self.decides = "rounding" if self.recipe in protocol.SCALED_RECIPES else request.decides
@@ -108,6 +108,7 @@ class Weighed:
         at, self.first = list(self.ran).index(trial.number), None
         self.result.input_sha256[at] = trial.sha256
         try:
+            self._check_dtype(trial.workload)
             for repeat in range(self.ran[trial.number]):
                 name = f"{self.result.number}/{trial.number}-{repeat}.bin"
                 array = read_output(self.folder, name, self.dtype, self.shape)
@@ -117,6 +118,13 @@ class Weighed:
                     self.result.within[at].append(self._judge(array, sha256, exact, trial.workload, known))
         except Failed as error:
             self.fail(error)
+
+    def _check_dtype(self, workload: workloads.Workload) -> None:
+        """A problem's is that of its model, once that has run; of inputs that were cast another is right."""
+        if self.cast or isinstance(workload, workloads.AttentionWorkload):
+            return
+        if workload.out_dtype not in ("", self.dtype):
+            raise Failed(protocol.WRONG, f"returned {self.shape} {self.dtype}; expected {workload.out_dtype}")
 
     def _judge(self, array: Array, sha256: str, exact: Exacts, workload: workloads.Workload, known: Known) -> bool:
         def parts(output: Array) -> Iterator[tuple[Array, Any]]:

@@ -198,8 +198,9 @@ FAR = "torch.nn.functional.softplus(60 * x)"
             [*[("wrong", 0)] * 3, ("ok", 0)],
         ),
         ("x + 300", "x + torch.arange(300, 301).byte()", [*[("wrong", 0)] * 3, ("ok", 0)]),
+        ("x + 300", "(x + 300).double()", [("wrong", 0), ("ok", 0), *[("wrong", 0)] * 2]),
     ],
-    ids=["leaves float32's range", "a wrong sign", "leaves a byte's range by argument", "and by method"],
+    ids=["leaves float32's range", "a wrong sign", "leaves a byte's range by argument", "and by method", "wider"],
 )
 def test_a_problems_kernel_is_asked_in_wider_types(
     environments: list[Environment], model: str, solution: str, seen: list[tuple[str, int]], tmp_path: Path

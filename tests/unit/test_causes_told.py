@@ -42,7 +42,7 @@ def told(letters: str, asks: str = ASKS, lines: tuple[tuple[int, ...], tuple[int
 KNOWN = {
     "the result goes with the version that it is told": Known(
         spec(FELL), [told("RWRW")], OWN, DECISIVE, never=[OPERATORS],
-        says=["line 1: NEW", "in PyTorch 2.5.0 told PyTorch 2.1.0 6/6", "held, both ways"],
+        says=["line 1: NEW", "PyTorch 2.5.0, told that it is PyTorch 2.1.0: 6/6", "held, both ways"],
     ),
     "other lines run for it": Known(
         spec(FELL), [told("RWRW", lines=((1, 2), (1, 3)))], OWN, DECISIVE, never=[OPERATORS], says=["line 3"]
@@ -54,6 +54,9 @@ KNOWN = {
     "what it chooses is not there in the other": Known(spec(FELL), [told("RXRW")], OWN, STRONG, never=[OPERATORS]),
     "it stays where it is": Known(
         spec(FELL), [told("RRWW")], OPERATORS, STRONG, never=[OWN], silent=["not excluded"], says=["its result stayed"]
+    ),
+    "it is refused where it is told": Known(
+        spec(FELL), [told("RRXW")], OPERATORS, SUGGESTIVE, never=[OWN], says=["not excluded"]
     ),
     "it asks for more than the version": Known(
         spec(FELL), [told("RRWW", f"{ASKS} or hasattr(torch, 'add')")], OPERATORS, SUGGESTIVE, says=["not excluded"]

@@ -23,6 +23,7 @@ from reports.text import (
     [
         ([], []),
         (["--quick", "--fresh"], []),
+        (["--matrix", "p/matrix.yaml", "--quick"], ["--matrix", "p/matrix.yaml"]),
         (["--executor", "docker", "--quick"], ["--executor", "docker"]),
         (["--base-image=kernel-matrix/base:x", "--kernel", "k"], ["--base-image=kernel-matrix/base:x"]),
         (["--base-image", "a b; rm -rf /"], ["--base-image", "'a b; rm -rf /'"]),
@@ -50,13 +51,13 @@ def test_commands_carry_the_place_and_are_spelled_as_the_run_was() -> None:
 
 @pytest.mark.parametrize("before", [["nox", "-s", "matrix", "--"], ["kernel-matrix", "matrix"]])
 def test_the_command_that_explains_is_one_that_explain_takes(before: list[str]) -> None:
-    place = ["--executor", "bundle", "--bundle", "DIR", "--problems=p", "--solutions=s", "--dtype", "float16"]
+    place = ["--matrix=p/matrix.yaml", "--executor", "bundle", "--bundle", "DIR", "--problems=p", "--solutions=s"]
     text = explain_command([*before, *place], kernel="k", workload="seed-fp32", device="cpu")
     words = shlex.split(text)
     words = words[words.index("explain") :]
     parsed = main.make_parser("explain").parse_args([word for word in words if word != "--"])
     assert (parsed.kernel, parsed.workload, parsed.device) == (["k"], ["seed-fp32"], ("cpu",))
-    assert str(parsed.bundle) == "DIR" and text.startswith(before[0])
+    assert (str(parsed.matrix), str(parsed.bundle)) == ("p/matrix.yaml", "DIR") and text.startswith(before[0])
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,12 @@ class Crossed:
         return any(None not in side and side[0] != side[1] for side in sides)
 
     @property
+    def ends_alike(self) -> bool:
+        """Whether all that is not right ended in one way."""
+        ended = [self.statuses[place] for place, (passed, runs) in self.runs.items() if passed < runs]
+        return len(set(ended)) == 1
+
+    @property
     def all_or_none(self) -> bool:
         """Whether each of the four was right in all of its runs or in none, and often enough that it is not chance."""
         return all(

@@ -183,11 +183,11 @@ def chosen_by_version(case: CaseFacts) -> Cause | None:
     if told is None or told[1].follows != VERSION:
         return None
     cell, trials = told
-    wrong = [trials.statuses[place] for place, (passed, runs) in trials.runs.items() if passed < runs]
-    sure = len(set(wrong)) == 1 and trials.all_or_none and not case.unsteady
+    sure = trials.ends_alike and not case.unsteady
     names = dict(zip(case.environments, case.versions, strict=True))
     rates = ", ".join(
-        f"in {names[where]} told {names[whose]} {right}/{runs}" for (where, whose), (right, runs) in trials.runs.items()
+        f"{names[where]}, told that it is {names[whose]}: {right}/{runs}"
+        for (where, whose), (right, runs) in trials.runs.items()
     )
     lines = lines_run(case, cell)
     asked = lines.asking() if lines is not None else None
@@ -195,7 +195,7 @@ def chosen_by_version(case: CaseFacts) -> Cause | None:
         case, causes.KERNEL_CODE_MOVED, DECISIVE if sure else STRONG, "chosen_by_version",
         [cell, *(other for other in case.moved if other.verdict == cell.verdict)],
         [
-            cell.why, cell.seen(f"runs within tolerance: {rates}", trials.path), *([asked] if asked else []),
+            cell.why, cell.seen(f"runs within tolerance, {rates}", trials.path), *([asked] if asked else []),
             *(lines.seen if lines is not None else []),
         ],
         ruled_out=[
@@ -263,7 +263,7 @@ def made_of_operators(case: CaseFacts) -> Cause | None:
         return None
     lines, told = lines_run(case, cells[0]), told_versions(case)
     stayed = None
-    if told is not None and told[1].follows == PLACE:
+    if told is not None and told[1].follows == PLACE and told[1].ends_alike:
         stayed = RuledOut(rival="a choice by version", how=TOLD, record=told[1].path)
     rival = NOT_RECORDED if lines is None else lines.asking(told=stayed is not None)
     known = swapped is not None or rival is None
