@@ -28,11 +28,14 @@ ALONE = (
     "unit/test_worker_check.py", "unit/test_worker_sampling.py", "unit/test_process.py",
 )  # fmt: skip
 BESIDE_OTHERS = (
-    "environments/test_building.py", "environments/test_conditions.py", "environments/test_explain.py",
-    "environments/test_host.py", "environments/test_hostile.py", "environments/test_matrix.py",
-    "environments/test_rule.py", "environments/test_trace.py", "environments/test_wheel.py",
-    "environments/test_worker.py", "environments/test_worker_attention.py", "environments/test_worker_problems.py",
-    "faults/test_bisect.py", "faults/test_stale.py",
+    "environments/test_building.py", "environments/test_conditions.py", "environments/test_experiments.py",
+    "environments/test_explain.py", "environments/test_host.py", "environments/test_hostile.py",
+    "environments/test_matrix.py", "environments/test_prebuilt.py", "environments/test_rule.py",
+    "environments/test_run.py", "environments/test_trace.py", "environments/test_wheel.py",
+    "environments/test_worker.py", "environments/test_worker_attention.py",
+    "environments/test_worker_attention_gradients.py", "environments/test_worker_operators.py",
+    "environments/test_worker_problems.py", "faults/test_bisect.py", "faults/test_broken.py", "faults/test_damage.py",
+    "faults/test_stale.py",
 )  # fmt: skip
 
 

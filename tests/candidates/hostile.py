@@ -1,7 +1,8 @@
 """Kernels that misbehave on purpose, as one table; `test_hostile.py` runs it, and so can a test of any executor.
 
 Each is a solution file in KernelBench's form for PROBLEM. Most are right in validation unless what they do is done
-there; `TIMING` in them tells a launch. `cheats` has those that look right, or fast.
+there; `TIMING` in them tells a launch. `cheats` has those that look right, or fast, and tests/bad_inputs those that
+are plainly wrong, each in a real run too.
 """
 
 from __future__ import annotations
@@ -104,20 +105,13 @@ def daemon():
 
 HOSTILE: dict[str, Hostile] = {
     "right": hostile("ok", "", "return right(x)", timed="ok"),
-    # -- it is wrong -------------------------------------------------------------------------------------
+    # -- it dies -----------------------------------------------------------------------------------------
     "aborts": hostile("crashed", "SIGABRT", "os.abort()"),
     "hangs": hostile(
         "timed_out", "limit", "import subprocess\nsubprocess.Popen(['sleep', '600'])\ntime.sleep(600)"
     ),
-    "raises": hostile("crashed", "no such luck", "raise RuntimeError('no such luck')"),
-    "other_shape": hostile("wrong", "expected", "return right(x)[:, :-1]"),
-    "other_dtype": hostile("wrong", "float64", "return right(x.double())"),
-    "wrong_value": hostile("wrong", "", "return right(x) * 1.01"),
-    "zeros": hostile("wrong", "", "return torch.zeros_like(x)"),  # within KernelBench's tolerance of every element
-    "not_a_tensor": hostile("wrong", "", "return 1.0"),
     # -- it ends, or talks -------------------------------------------------------------------------------
     "exits": hostile("crashed", "exited with 0 before it gave a result", "os._exit(0)"),
-    "leaves": hostile("crashed", "trial 0 raised SystemExit: 0", "sys.exit(0)"),
     "interrupts": hostile("crashed", "raised KeyboardInterrupt", "raise KeyboardInterrupt"),
     "exits_when_timed": hostile(
         "ok", "", "if TIMING: os._exit(0)\nreturn right(x)",
@@ -130,9 +124,6 @@ HOSTILE: dict[str, Hostile] = {
     "daemon": hostile("ok", "", "if calls == 1: daemon()\nreturn right(x)", before=DAEMON, timed="ok"),
     # -- what it says is shown ---------------------------------------------------------------------------
     "script": hostile("crashed", SCRIPT, f"raise type('{SCRIPT}', (Exception,), {{}})('{SCRIPT}')"),
-    "script_tensor": hostile(
-        "wrong", SCRIPT, f"return right(x).as_subclass(type('{SCRIPT}', (torch.Tensor,), {{}}))"
-    ),
     "speechless": hostile(
         "crashed", "cannot be had", "raise Mute()",
         before="class Mute(Exception):\n    def __str__(self): raise SystemExit(0)",
@@ -143,9 +134,6 @@ HOSTILE: dict[str, Hostile] = {
         "wrong", "returned Liar, a subclass of torch.Tensor", "return right(x).as_subclass(Liar)",
         before=LIAR.format(name="Liar"),
     ),
-    "parameter": hostile(
-        "wrong", "returned Parameter", "return torch.nn.Parameter(right(x), requires_grad=False)"
-    ),
     "hidden_methods": hostile(
         "wrong", "0 of 2 trials pass",
         """
@@ -155,7 +143,6 @@ HOSTILE: dict[str, Hostile] = {
         """,
     ),
     "sparse": hostile("wrong", "layout torch.sparse_coo", "return right(x).to_sparse()"),
-    "writes_inputs": hostile("wrong", "changed their inputs", "out = right(x)\nx.zero_()\nreturn out"),
     "reshapes_inputs": hostile("wrong", "changed their inputs", "out = right(x)\nx.resize_(0)\nreturn out"),
     # -- whose answer it is ------------------------------------------------------------------------------
     "leaves_unwritten": hostile("wrong", "unwritten", "return torch.empty_like(x)"),
@@ -172,17 +159,6 @@ HOSTILE: dict[str, Hostile] = {
         timed=INCORRECT, timed_said="its output",
     ),
     # -- what it replaces --------------------------------------------------------------------------------
-    "replaces_clock": hostile(
-        "wrong", "replaced time.perf_counter_ns", "return right(x)", before="time.perf_counter_ns = lambda: 0"
-    ),
-    "replaces_attention": hostile(
-        "wrong", "replaced torch.nn.functional.scaled_dot_product_attention",
-        "torch.nn.functional.scaled_dot_product_attention = right\nreturn right(x)",
-    ),
-    "replaces_clock_when_timed": hostile(
-        "ok", "", "if TIMING: time.perf_counter_ns = lambda: 0\nreturn right(x)",
-        timed="ok",
-    ),
     "replaces_sampling": hostile(
         "ok", "", "return right(x)", timed="ok",
         before="if TIMING:\n    import worker.sampling\n    worker.sampling.sample = lambda *_: {'samples_us': [1e-3]}",
@@ -211,10 +187,6 @@ HOSTILE: dict[str, Hostile] = {
     "forges": hostile(
         "crashed", "no output of trial 0",
         "open(sys.argv[3], 'w').write('{\"version\": 1, \"status\": \"ok\", \"message\": \"\"}')\nos._exit(0)",
-    ),
-    "forges_status": hostile(
-        "crashed", "a result that cannot be read",
-        "open(sys.argv[3], 'w').write('{\"status\": \"fine\"}')\nos._exit(0)",
     ),
     "scribbles": hostile(
         "crashed", "", "open(sys.argv[3], 'w').write('[' * 100000)\nos._exit(0)",

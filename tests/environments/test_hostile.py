@@ -158,7 +158,7 @@ def test_the_inputs_of_their_problem_are_made_once(hostile: Finished) -> None:
     assert len(list((hostile.run.folder / "logs").rglob("store-*.log"))) <= 1, "0 where an earlier run has made them"
 
 
-@pytest.mark.parametrize("name", ["replaces_clock_when_timed", "replaces_sampling", "replaces_clock_below_python"])
+@pytest.mark.parametrize("name", ["replaces_sampling", "replaces_clock_below_python"])
 def test_a_clock_that_is_replaced_is_not_the_one_that_counts(hostile: Finished, name: str) -> None:
     launch, row = launch_of(hostile.run, name)
     model = next(timing for timing in launch.timings if timing.target == "model")
