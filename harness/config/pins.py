@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from harness.config import shipped, wheel_files
@@ -142,9 +143,11 @@ def _explain(environment: PlannedEnvironment, stderr: str) -> Exception:
     )
 
 
-def resolve_pins(environment: PlannedEnvironment, packages: list[str], file: Path | None = None) -> str:
+def resolve_pins(
+    environment: PlannedEnvironment, packages: list[str], file: Path | None = None, like: str = ""
+) -> str:
     """The text of a pin file, resolved now; with a wheel `file`, torch is pinned to its very bytes. The environment's
-    own packages override what PyTorch asks for.
+    own packages override what PyTorch asks for. `like`: a pin file whose versions stay wherever they may.
 
     InputError or InfrastructureError where uv cannot.
     """
@@ -152,23 +155,26 @@ def resolve_pins(environment: PlannedEnvironment, packages: list[str], file: Pat
         project, own = Path(folder, "pyproject.toml"), Path(folder, "own.txt")
         project.write_text(project_text(environment, packages, file))
         own.write_text("".join(f"{package}\n" for package in environment.spec.packages))
+        made = Path(folder, "pins.txt")
+        if like:
+            made.write_text(like)
         options = ["--quiet", "--no-config", "--no-header", "--no-annotate", "--generate-hashes", "--only-binary=:all:"]
         options += ["--python-version", environment.spec.python, "--default-index", PYPI, "--override", own.name]
         options += ["--index-strategy", "unsafe-best-match"] if file or channel(environment.spec.torch) else []
         done = subprocess.run(
-            [*uv_command(), "pip", "compile", *options, project.name],
+            [*uv_command(), "pip", "compile", *options, "--output-file", made.name, project.name],
             cwd=folder,
             capture_output=True,
             text=True,
             env={k: v for k, v in os.environ.items() if k != "VIRTUAL_ENV"},
         )
+        printed = made.read_text() if done.returncode == 0 else ""
     if done.returncode:
         raise _explain(environment, done.stderr)
     header = (
         f"# environment: {_shared_id(environment)}\n# torch from: {environment.index}\n"
         "# resolved by: kernel-matrix pins\n"
     )
-    printed = done.stdout
     if file is not None:
         version = wheel_files.named(file.name).version
         entry = f"torch=={version} \\\n    --hash=sha256:{wheel_files.sha256(file)}\n"
@@ -228,7 +234,8 @@ def ensure_pins(
 ) -> tuple[Path, bool]:
     """The environment's pin file, and whether it was resolved now: only where it is missing, or `again`.
 
-    Where the project has none, the shipped one is taken if it pins what the matrix asks for.
+    Where the project has none, the shipped one is taken if it pins what the matrix asks for. One with packages of its
+    own is pinned like the one without, so that nothing else differs between the two that may stay.
     """
     path = pins_path(root, environment)
     known = None if again else known_pins(root, environment, matrix)
@@ -239,7 +246,10 @@ def ensure_pins(
     if known is not None:
         wheel_of(known, environment)
         return known, False
-    text = resolve_pins(environment, matrix.packages_in(environment.spec), wheel_file(root, environment))
+    plain = replace(environment, spec=environment.spec.model_copy(update={"packages": []}))
+    near = known_pins(root, plain, matrix) if environment.spec.packages else None
+    like = near.read_text(encoding="utf-8") if near else ""
+    text = resolve_pins(environment, matrix.packages_in(environment.spec), wheel_file(root, environment), like)
     parse_pins(text, str(path))
     protocol.write_atomically(str(path), text.encode())
     return path, True

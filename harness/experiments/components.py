@@ -76,9 +76,14 @@ def differing(
 def can_matter(package: str, kernel: Kernel, device: Device, named: Collection[str]) -> bool:
     if kernel.is_bound:  # it calls no PyTorch
         return device == "cuda" and any(f"-{library}-" in f"{package}-" for library in kernel.libraries)
+    return package in named or counts(package, device)
+
+
+def counts(package: str, device: str) -> bool:
+    """Whether code that calls PyTorch on a device can depend on a package, by the package's name."""
     if GPU.fullmatch(package):
         return device == "cuda"
-    return bool(CPU.fullmatch(package)) or package in PYTHON or package in named
+    return bool(CPU.fullmatch(package)) or package in PYTHON
 
 
 def exchanges(specs: Mapping[str, Environment], components: Sequence[Component]) -> list[Exchanged]:

@@ -165,6 +165,8 @@ class Call:
 
     def moved(self, value: Any, unit: float, copy: bool = False) -> Any:
         """A tensor that is worked with, each element moved by up to so many units; anything else as it is."""
+        if isinstance(value, torch.Tensor) and value.dtype == torch.complex128 and factorisations.transforms(self):
+            return torch.view_as_complex(self.draws.moved(torch.view_as_real(value).clone(), unit))
         if not isinstance(value, torch.Tensor) or value.dtype != self.work:
             return value
         return self.draws.moved(value.clone() if copy else value, unit)

@@ -1,10 +1,12 @@
-"""Operators that factorise matrices or solve equations, and others whose single step stands for many: how far they err.
+"""Operators that factorise matrices, solve equations or transform, and others whose single step stands for many: how
+far they err.
 
 A function here is given an `emulation.Call`.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from . import tensors
@@ -23,6 +25,9 @@ def steps(call: Call) -> int:
     Accuracy and Stability of Numerical Algorithms, 2002, chapters 9, 10 and 19). One, of any other operator."""
     if call.name.startswith("grid_sampler"):  # whose coordinates are multiplied by a number of pixels
         return int(max(call.args[0].shape[2:])) ** 2
+    if transforms(call):  # as many passes over all elements (Higham, the same, chapter 24)
+        size = math.prod(max(each.shape[dim] for each in tensors.flat(call.args)) for dim in call.args[1])
+        return max(1, math.ceil(math.log2(max(2, size))))
     if factorises(call):
         return int(max(value.shape[-1] for value in tensors.flat(call.args) if value.dim()))
     return 1
@@ -30,6 +35,11 @@ def steps(call: Call) -> int:
 
 def factorises(call: Call) -> bool:
     return (call.name.lstrip("_").startswith("linalg_") and call.name not in PLAIN) or call.name in FACTORISED
+
+
+def transforms(call: Call) -> bool:
+    """Whether it is a Fourier transform: `_fft_r2c`, `_fft_c2r`, `_fft_c2c`."""
+    return call.name.startswith("_fft_")
 
 
 def scaled(call: Call, value: Any, unit: float) -> Any:

@@ -39,7 +39,7 @@ RULES: tuple[Rule, ...] = (
     build.inputs_moved, build.broken_environment, loading.does_not_load,
     build.does_not_build, build.build_failed, build.code_moved,
     build.environment_confounder,
-    components.component_moved, compiled.compiled_code_moved,
+    components.component_moved, components.sole_package, compiled.compiled_code_moved,
     memory.out_of_bounds, memory.uninitialised_shared, memory.uninitialised_global, memory.uninitialised_host,
     memory.race,
     calls.not_repeatable, calls.writes_inputs, calls.drawn_once, calls.predecessor, calls.keeps_state,
@@ -72,7 +72,8 @@ NEARER: dict[Rule, tuple[Rule, ...]] = {
 # Of a time the first rule that gives a cause counts: a machine that moved moves operators too.
 OF_TIME: tuple[Callable[[TimeChange], Cause | None], ...] = (
     components.component_of_time,
-    threads.thread_count, threads.starts_threads, latency.clock_or_load, threads.lost_threads, threads.more_threads,
+    threads.thread_count, threads.starts_threads, latency.clock_or_load,
+    components.sole_package_of_time, threads.lost_threads, threads.more_threads,
     latency.many_small_calls, latency.launch_overhead_on_gpu, latency.launch_overhead_on_cpu, latency.operator,
     latency.code,
 )  # fmt: skip

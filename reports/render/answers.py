@@ -299,8 +299,8 @@ def _answer(
             answer,
             also=(*answer.also, *of_operators.also(told)),
             why=tuple(advice.why(leads)),
-            do=tuple(of_operators.to_do(told)),
-            run=of_operators.command(evidence, told),
+            do=tuple(of_operators.to_do(told, leads)),
+            run=of_operators.command(evidence, told, leads),
             open=tuple(of_operators.open_questions(told)),
         )
     return answer

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from harness.worker import protocol
 from reports import model
+from reports.attribute.causes import COMPONENT_MOVED, Cause
 from reports.compare.outputs import forms, other_bits
 from reports.load.evidence import Evidence
 from reports.model import Comparison
@@ -44,8 +45,10 @@ def _form(form: str) -> str:
     return form.replace("strides", "strided as", 1)
 
 
-def to_do(told: Told) -> list[str]:
-    """By the state of its worst row."""
+def to_do(told: Told, causes: Sequence[Cause]) -> list[str]:
+    """What mends it, or else by the state of its worst row."""
+    if told.state in (BROKE, LESS_EXACT, SLOWER) and (fixes := dict.fromkeys(c.own_fix for c in causes if c.own_fix)):
+        return list(fixes)
     if told.state in (BROKE, LESS_EXACT, SLOWER):
         return ["nothing in your own code: find the release that changed it, then stay below it or tell PyTorch"]
     if told.state == WRONG:
@@ -59,8 +62,8 @@ def _mistyped(row: Comparison) -> bool:
     return all(protocol.HAS_NO in side.message for side in sides_of([row]).values())
 
 
-def command(evidence: Evidence, told: Told) -> str:
-    """A bisection of what got worse."""
+def command(evidence: Evidence, told: Told, causes: Sequence[Cause]) -> str:
+    """A bisection of what got worse: of the package, if that is why."""
     run = evidence.run
     if run.sides:
         return ""
@@ -70,6 +73,8 @@ def command(evidence: Evidence, told: Told) -> str:
         stacks = [evidence.environments.get(name) for name in (rows[0].baseline, rows[0].environment)] if rows else []
         if len(stacks) == 2 and all(stack is not None and stack.executor != "host" for stack in stacks):
             good, bad = (stack.torch for stack in stacks if stack is not None)
+            if good == bad:
+                return next((each.next_command for each in causes if each.cause == COMPONENT_MOVED), "")
             return bisect_command(
                 run.command, good=good, bad=bad, what=what, workload=rows[0].workload, device=rows[0].device
             )

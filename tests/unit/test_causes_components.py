@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from harness.schema.environment_records import EnvironmentRecord, Wheel
 from harness.schema.storage import Run, save_record
 from reports.attribute import causes
 from reports.attribute.causes import DECISIVE, STRONG, SUGGESTIVE
+from reports.attribute.facts.components import Sole, sole_package
 from reports.load.evidence import load_evidence
 from reports.render.page import render_page
 from reports.render.report import Report
@@ -19,6 +21,7 @@ from tests.unit.attributed import FELL, Known, Make, by, causes_of, check, spec,
 from tests.unit.experiments import KERNEL, clean, exchanged, profiles
 from tests.unit.spec import BASE, NEXT, Case
 from tests.unit.synthetic import write_run
+from tests.unit.synthetic_cells import environment_record
 from tests.unit.timed import SOFTMAX
 
 PACKAGES: dict[str, Any] = {"packages": {BASE: {"demo": "1.0", "other": "1.0"}, NEXT: {"demo": "2.0", "other": "2.0"}}}
@@ -137,3 +140,25 @@ def test_numpy_is_one_rival_of_a_time_and_not_two(tmp_path: Path) -> None:
     (lead,) = [each for each in found if each.kernel == KERNEL and each.about == causes.LATENCY]
     naming = [part.cause for part in lead.parts if "numpy" in words(part)]
     assert naming == [MOVED], [words(part) for part in lead.parts]
+
+
+def test_two_environments_that_differ_in_one_package_are_the_experiment() -> None:
+    def stack(environment: str, torch: str = "2.1.0", **wheels: str) -> EnvironmentRecord:
+        record = environment_record(spec(), environment)
+        assert record.observed is not None
+        found = {name: Wheel(version=version, record_sha256="0" * 64) for name, version in wheels.items()}
+        seen = record.observed.model_copy(update={"torch": torch, "python": "3.11.2", "wheels": found})
+        return record.model_copy(update={"observed": seen, "packages": {}, "variables": {}})
+
+    base = stack(BASE, torch="2.1.0", triton="3.1.0", filelock="3.0")
+    one = sole_package(base, stack(NEXT, triton="3.2.0", filelock="3.0"), "cuda")
+    assert one == Sole(package="triton", versions=("3.1.0", "3.2.0"), others=())
+    besides = sole_package(base, stack(NEXT, triton="3.2.0", filelock="4.0"), "cuda")
+    assert besides is not None and besides.others == ("filelock",), "which computes nothing"
+    nothing = [
+        sole_package(base, stack(NEXT, torch="2.5.0", triton="3.2.0", filelock="3.0"), "cuda"),
+        sole_package(base, stack(NEXT, triton="3.2.0", filelock="3.0"), "cpu"),
+        sole_package(base, stack(NEXT, triton="3.1.0", filelock="3.0"), "cuda"),
+        sole_package(base, stack(NEXT, triton="3.2.0"), "cuda"),
+    ]
+    assert nothing == [None] * 4, "another PyTorch, another device, the same packages, and one that is not there"

@@ -8,13 +8,47 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from harness.experiments.components import counts
 from harness.experiments.screen import FEWEST_LAUNCHES, moved
+from harness.schema.environment_records import EnvironmentRecord
 from harness.schema.experiment_records import ComponentsRecord, TargetSeen
 from harness.worker import protocol
 from reports.attribute import thresholds
 from reports.attribute.facts.swaps import MIXED, NEITHER, PLACE, Outcome, goes_with
 
 COMPONENT, TOGETHER = "component", "together"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sole:
+    """The one package that can matter by which two environments of one PyTorch differ. `others`: what differs besides,
+    and computes nothing."""
+
+    package: str
+    versions: tuple[str, str]
+    others: tuple[str, ...]
+
+
+def sole_package(base: EnvironmentRecord | None, this: EnvironmentRecord | None, device: str) -> Sole | None:
+    """None where more, or something else, differs between the two."""
+    if base is None or this is None or base.observed is None or this.observed is None:
+        return None
+    one, two = base.observed, this.observed
+    if (one.torch, one.python, base.variables) != (two.torch, two.python, this.variables):
+        return None
+    ours, theirs = ({name: wheel.version for name, wheel in each.wheels.items()} for each in (one, two))
+    changed = [name for name in sorted(ours.keys() & theirs.keys()) if ours[name] != theirs[name]]
+    if ours.keys() != theirs.keys() or "torch" in changed:
+        return None
+    named = base.packages.keys() | this.packages.keys()
+    matter = [name for name in changed if name in named or counts(name, device)]
+    if len(matter) != 1:
+        return None
+    (package,) = matter
+    return Sole(
+        package=package, versions=(ours[package], theirs[package]),
+        others=tuple(name for name in changed if name != package),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,8 @@ from reports.attribute import causes, figures
 from reports.attribute.causes import DECISIVE, STRONG, Cause, RuledOut
 from reports.attribute.evidence import became, excluded
 from reports.attribute.facts.cases import CaseFacts
-from reports.attribute.facts.components import COMPONENT, TOGETHER, Exchange
+from reports.attribute.facts.components import COMPONENT, TOGETHER, Exchange, Sole
+from reports.attribute.facts.components import sole_package as find_sole
 from reports.attribute.facts.times import TimeChange
 from reports.attribute.wording import make, make_of_time
 from reports.model import Seen
@@ -48,6 +49,48 @@ def component_moved(case: CaseFacts) -> Cause | None:
     )  # fmt: skip
 
 
+def sole_package(case: CaseFacts) -> Cause | None:
+    """Results that moved between environments of one PyTorch that differ in one package: they are the experiment."""
+    sole, moved = sole_of(case), case.moved
+    if sole is None or not moved:
+        return None
+    sure = not sole.others and not case.unsteady and not case.follows_poison
+    return make(
+        case, causes.COMPONENT_MOVED, DECISIVE if sure else STRONG, "sole_package", moved,
+        [*(cell.why for cell in moved[:1]), differ(sole)],
+        ruled_out=[
+            excluded("the inputs", moved[0].inputs),
+            RuledOut(rival="PyTorch's version", how="the same in both environments"),
+            excluded("chance", case.steady),
+        ],
+        what=became(moved[0]), fix=_fix(sole, moved[0].verdict),
+        command=_next(case, sole, moved[0].workload, "correctness"),
+        package=sole.package, one=sole.versions[0], two=sole.versions[1],
+    )  # fmt: skip
+
+
+def sole_package_of_time(change: TimeChange) -> Cause | None:
+    """The same of a time."""
+    sole = sole_of(change.case)
+    if sole is None:
+        return None
+    return make_of_time(
+        change, causes.COMPONENT_MOVED, STRONG if sole.others else DECISIVE, "sole_package_of_time", [differ(sole)],
+        [RuledOut(rival="PyTorch's version", how="the same in both environments")],
+        fix=_fix(sole, change.verdict), command=_next(change.case, sole, change.cells[0].workload, "latency"),
+        package=sole.package, one=sole.versions[0], two=sole.versions[1],
+    )  # fmt: skip
+
+
+def sole_of(case: CaseFacts) -> Sole | None:
+    return None if case.alone else find_sole(*case.stacks, case.device)
+
+
+def differ(sole: Sole) -> Seen:
+    besides = f"; besides, {', '.join(sole.others)}, which computes nothing" if sole.others else ""
+    return Seen(text=f"of all packages that can matter the two environments differ in {sole.package} alone{besides}")
+
+
 def _seen(exchange: Exchange, case: CaseFacts) -> str:
     """Which version was put where, of what could be run."""
     base, this = case.versions
@@ -64,7 +107,7 @@ def _held(exchange: Exchange) -> str:
     return "with the one PyTorch that could be tried" if exchange.one_way else "with either PyTorch"
 
 
-def _next(case: CaseFacts, exchange: Exchange, workload: str, what: str) -> str:
+def _next(case: CaseFacts, exchange: Exchange | Sole, workload: str, what: str) -> str:
     """The bisection of the package's releases; '' where its version went down, for it takes the earlier one first."""
     command, (one, two) = case.evidence.run.command, exchange.versions
     try:
@@ -79,7 +122,7 @@ def _next(case: CaseFacts, exchange: Exchange, workload: str, what: str) -> str:
     )  # fmt: skip
 
 
-def _fix(exchange: Exchange, verdict: str) -> str:
+def _fix(exchange: Exchange | Sole, verdict: str) -> str:
     worse = verdict not in (model.FIXED, model.MORE_EXACT, model.IMPROVED)
     return f"pin {exchange.package}=={exchange.versions[0]} (packages, in matrix.yaml)" if worse else ""
 
