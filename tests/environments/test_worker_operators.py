@@ -115,7 +115,7 @@ def test_in_a_batch_each_ends_by_itself(environments: list[Environment], tmp_pat
         "right too": operator("torch.abs", [8, 64]),
     }
     first, cases = environments[0], dict[str, dict[str, Any]]()
-    for name, call in {"aborts": "os.abort()", "never ends": "time.sleep(600)"}.items():
+    for name, call in {"aborts": "os.abort()", "never ends": "time.sleep(600)", "raises": "1 / 0"}.items():
         (tmp_path / name).mkdir()
         cases[name] = first.store(tmp_path / name, ENDS_IT.format(call=call), trials=2)[1]
     for name, asked in operators.items():
@@ -124,13 +124,13 @@ def test_in_a_batch_each_ends_by_itself(environments: list[Environment], tmp_pat
     own: dict[str, Any] = {"references": [protocol.MODEL], "subject": protocol.MODEL, "power": False}
     for environment in environments:
         requests = [{"version": codec.VERSION, **environment.judging(each, None, **own)} for each in cases.values()]
-        answers = environment.result("batch", {"task": "judge", "requests": requests, "timeout_s": 60.0})["answers"]
+        answers = environment.result("batch", {"task": "judge", "requests": requests, "timeout_s": 30.0})["answers"]
         found = {name: each["result"] and each["result"]["status"] for name, each in zip(cases, answers, strict=True)}
         assert found == {
-            "aborts": None, "never ends": None, "right": protocol.OK, "refused": protocol.CRASHED,
-            "not there": protocol.UNSUPPORTED, "right too": protocol.OK,
+            "aborts": None, "never ends": None, "raises": protocol.CRASHED, "right": protocol.OK,
+            "refused": protocol.UNSUPPORTED, "not there": protocol.UNSUPPORTED, "right too": protocol.OK,
         }  # fmt: skip
-        assert answers[1]["duration_s"] >= 60.0 > answers[0]["duration_s"]
+        assert answers[1]["duration_s"] >= 30.0 > answers[0]["duration_s"]
 
 
 @pytest.mark.parametrize("backward", [False, True])
