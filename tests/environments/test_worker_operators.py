@@ -133,6 +133,21 @@ def test_in_a_batch_each_ends_by_itself(environments: list[Environment], tmp_pat
         assert answers[1]["duration_s"] >= 30.0 > answers[0]["duration_s"]
 
 
+BEFORE_IT_FORKS = """
+import os
+from worker import tasks
+for name in ("judge", "store"):
+    tasks.prepared(name)
+import torch
+print(torch.cuda.is_initialized(), len(os.listdir("/proc/self/task")))
+"""
+
+
+def test_what_a_batch_forks_from_has_one_thread_and_no_cuda(environments: list[Environment]) -> None:
+    for environment in environments:
+        assert environment.script(BEFORE_IT_FORKS).split() == ["False", "1"]
+
+
 @pytest.mark.parametrize("backward", [False, True])
 def test_it_is_timed_without_a_kernel(environments: list[Environment], backward: bool, tmp_path: Path) -> None:
     asked = operator("torch.nn.functional.softmax", [64, 512], dim=-1)
