@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.worker import protocol
-from harness.worker.__main__ import MODULES
+from harness.worker.tasks import MODULES
 
 RUNS = ("machine", "gpu", "executor", "inherited")  # what every process of a cell depends on, whatever it runs
 CASE = ("build", "workload", "problem", "seed", "threads", *RUNS, "code")  # a kernel on a workload
@@ -100,8 +100,8 @@ CODE: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "build": (("build", "take"), ("run/build.py",)),
     "binding": (("build",), ("run/build.py",)),
     "probe": (("library",), ("experiments/probes.py",)),
-    "store": (("store",), ("run/stores.py",)),
-    "validation": (("candidate", "judge"), ("run/validate.py", *ASKS)),
+    "store": (("store", "batch"), ("run/stores.py", "run/batches.py")),
+    "validation": (("candidate", "judge", "batch"), ("run/validate.py", "run/batches.py", *ASKS)),
     "in_block": (
         ("time", "host"),
         ("run/launch.py", "run/processors.py", "run/believed.py", "run/throttling.py", "gpu.py", *ASKS),

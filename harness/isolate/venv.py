@@ -29,7 +29,7 @@ from harness.tools import cache_lock, uv_command
 from harness.worker import codec, protocol
 
 # Without stored bytecode importing torch takes three times as long; what runs candidates stores none.
-STORES_BYTECODE = ("observe", "build", "judge")
+STORES_BYTECODE = ("observe", "build", "judge", "batch")
 
 
 class ProcessExecutor(BaseExecutor):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
-from harness.run.context import Context, Store, answer_of, checked, failure
+from harness.isolate import Answer, Task
+from harness.run.batches import in_batches, is_shared, run_batch
+from harness.run.context import Context, Store, checked, failure
 from harness.run.requests import EXPECTED_RECIPE, problem_request, room_bytes
 from harness.schema.records import Status
 from harness.schema.run_records import WorkloadInfo
@@ -16,18 +19,19 @@ from harness.worker import codec, protocol, wire
 
 def store_problems(context: Context) -> None:
     plan = context.plan
-    for workload in plan.workloads:
-        if workload.problem is None:
-            continue
+    makers: dict[str, str] = {}
+    problems = [workload for workload in plan.workloads if workload.problem is not None]
+    for workload in problems:
         order = [e for e in (plan.baseline, *plan.measured) if context.environments[e].key]
         usable = [e for e in order if e in plan.measured and context.environment_ok(e)]
         made = [e for e in order if (_folder(context, workload, e) / "complete.json").exists()]
-        maker = next(iter(made + usable), None)
-        context.stores[workload.id] = (
-            store_problem(context, workload, maker)
-            if maker is not None
-            else Store(None, "no environment is usable", protocol.CRASHED)
-        )
+        if made or usable:
+            makers[workload.id] = (made + usable)[0]
+        else:
+            context.stores[workload.id] = Store(None, "no environment is usable", protocol.CRASHED)
+    left = [workload for workload in problems if workload.id in makers]
+    for batch in in_batches(left, lambda workload: makers[workload.id] if is_shared(workload) else ""):
+        _store(context, batch, makers[batch[0].id])
 
 
 def _folder(context: Context, workload: WorkloadInfo, environment: str) -> Path:
@@ -36,38 +40,55 @@ def _folder(context: Context, workload: WorkloadInfo, environment: str) -> Path:
     return context.cache / "stores" / f"{workload.name}-{key[:12]}"
 
 
-def store_problem(context: Context, workload: WorkloadInfo, environment: str) -> Store:
-    folder = _folder(context, workload, environment)
-    asked = problem_request(context, workload, folder / "out")
+def _store(context: Context, workloads: Sequence[WorkloadInfo], environment: str) -> None:
+    """Make what is not there, in one batch. Several workloads may have one store."""
+    owners = {_folder(context, workload, environment): workload for workload in workloads}
+    with contextlib.ExitStack() as locks:
+        for folder in sorted(owners):  # so that two runs never wait for each other
+            locks.enter_context(cache_lock(context.cache, folder.name))
+        stores = {folder: known for folder in owners if (known := _known(folder))}
+        left = [folder for folder in owners if folder not in stores]
+        tasks = [_task(context, owners[folder], folder, environment) for folder in left]
+        for folder, answer in zip(left, run_batch(context, tasks, "cpu"), strict=True):
+            stores[folder] = _made(folder, answer, f"making the inputs of {owners[folder].problem}")
+    for workload in workloads:
+        context.stores[workload.id] = stores[_folder(context, workload, environment)]
+
+
+def _known(folder: Path) -> Store | None:
+    with contextlib.suppress(OSError, ValueError):  # it is not there, or damaged
+        return Store(folder / "out", content=protocol.digest(protocol.read_json(str(folder / "complete.json"))))
+    return None
+
+
+def _task(context: Context, workload: WorkloadInfo, folder: Path, environment: str) -> Task:
+    out = folder / "out"
+    asked = problem_request(context, workload, out)
     assert asked is not None
-    out, done = folder / "out", folder / "complete.json"
-    with cache_lock(context.cache, folder.name):
-        with contextlib.suppress(OSError, ValueError):  # it is not there, or damaged
-            return Store(out, content=protocol.digest(protocol.read_json(str(done))))
-        shutil.rmtree(folder, ignore_errors=True)
-        out.mkdir(parents=True)
-        request = wire.StoreRequest(
-            problem=asked.file,
-            operator=asked.operator,
-            out=str(out),
-            seed=context.plan.seed,
-            trials=workload.trials[EXPECTED_RECIPE],
-            dtype=workload.dtype,
-            most_bytes=room_bytes(context.plan),
-        )
-        answer = answer_of(
-            context,
-            context.task(
-                "store", request, environment, workload.id, timeout_s=context.plan.limits.validation_s,
-                reads=(Path(asked.file),) if asked.file else (), writes=(out,),
-            )
-        )  # fmt: skip
-        if answer.result is None:
-            why = f"making the inputs of {workload.problem} {answer.ended.how}: {answer.ended.log[-400:]}"
-            return Store(None, why, failure(answer, "it").status)
-        result = checked(wire.StoreResult, answer, f"making the inputs of {workload.problem}")
-        if not isinstance(result, wire.StoreResult) or result.status != protocol.OK:
-            status: Status = protocol.KILLED if result.status == protocol.KILLED else protocol.CRASHED
-            return Store(None, result.message, status)
-        protocol.write_json(str(done), codec.dump(result))
-        return Store(out, content=protocol.digest(codec.dump(result)))
+    shutil.rmtree(folder, ignore_errors=True)
+    out.mkdir(parents=True)
+    request = wire.StoreRequest(
+        problem=asked.file,
+        operator=asked.operator,
+        out=str(out),
+        seed=context.plan.seed,
+        trials=workload.trials[EXPECTED_RECIPE],
+        dtype=workload.dtype,
+        most_bytes=room_bytes(context.plan),
+    )
+    return context.task(
+        "store", request, environment, workload.id, timeout_s=context.plan.limits.validation_s,
+        reads=(Path(asked.file),) if asked.file else (), writes=(out,),
+    )  # fmt: skip
+
+
+def _made(folder: Path, answer: Answer, doing: str) -> Store:
+    if answer.result is None:
+        return Store(None, f"{doing} {answer.ended.how}: {answer.ended.log[-400:]}", failure(answer, "it").status)
+    result = checked(wire.StoreResult, answer, doing)
+    if not isinstance(result, wire.StoreResult) or result.status != protocol.OK:
+        status: Status = protocol.KILLED if result.status == protocol.KILLED else protocol.CRASHED
+        return Store(None, result.message, status)
+    made = codec.dump(result)
+    protocol.write_json(str(folder / "complete.json"), made)
+    return Store(folder / "out", content=protocol.digest(made))

@@ -7,11 +7,12 @@ import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from harness.config.matrix import Tolerances
-from harness.isolate import Answer
+from harness.isolate import Answer, Task
 from harness.progress import Display
+from harness.run.batches import in_batches, is_shared, run_batch
 from harness.run.context import Context, checked, failure, fields_of
 from harness.run.device import run_task
 from harness.run.environments import NO_BASELINE
@@ -48,27 +49,38 @@ def validate_all(context: Context, display: Display, *, fresh: bool) -> None:
         cells = [cell for cell in context.plan.cells if cell.device == device]
         first = list({(cell.kernel, cell.workload): cell for cell in reversed(cells)}.values())
         for some in (first, [cell for cell in cells if cell not in first]):
-            calls = [partial(_validate_cell, context, display, cell, fresh=fresh) for cell in some]
-            run_validations(context, device, calls)
+            left = [cell for cell in some if not _is_known(context, display, cell, fresh=fresh)]
+            batches = in_batches(left, partial(_batch_of, context))
+            run_validations(context, device, [partial(_validate, context, display, each) for each in batches])
     shutil.rmtree(context.run.folder / "scratch" / "truth", ignore_errors=True)
 
 
-def _validate_cell(context: Context, display: Display, cell: Cell, *, fresh: bool) -> None:
-    path = context.run.validation_path(cell)
-    measured = cell.environment in context.plan.measured
-    key = context.key("validation", **cell.model_dump())
+def _is_known(context: Context, display: Display, cell: Cell, *, fresh: bool) -> bool:
+    """Whether this run has its record, or has taken it from an earlier one."""
+    path, key = context.run.validation_path(cell), _key(context, cell)
     known = load_record(path, ValidationRecord) if path.exists() else None  # a damaged one is refused now
+    measured = cell.environment in context.plan.measured
     holds = known is not None and known.key == key and (measured or known.status != protocol.NOT_RUN)
     if known is not None and holds and has_outputs(context.run, known):
         display.step(f"validated before: {cell.id}")
-        return
+        return True
     if not fresh and _recall(context, cell, key):
         display.step(f"validation unchanged: {cell.id}")
-        return
-    record = validate(context, cell) if measured else not_validated(context, cell, key, NO_BASELINE)
-    record = context.save(path, record)
-    why = f": {record.message}" if record.message else ""
-    display.step(f"validate {cell.id}: {record.status.replace('_', ' ')}{why}")
+        return True
+    return False
+
+
+def _batch_of(context: Context, cell: Cell) -> str:
+    """Judges share a batch where only PyTorch's own code runs in them."""
+    plan = context.plan
+    return cell.environment if plan.kernel(cell.kernel).pytorch and is_shared(plan.workload(cell.workload)) else ""
+
+
+def _validate(context: Context, display: Display, cells: Sequence[Cell]) -> None:
+    for cell, made in zip(cells, validate(context, cells), strict=True):
+        record = context.save(context.run.validation_path(cell), made)
+        why = f": {record.message}" if record.message else ""
+        display.step(f"validate {cell.id}: {record.status.replace('_', ' ')}{why}")
 
 
 def has_outputs(run: Run, validation: ValidationRecord) -> bool:
@@ -151,50 +163,45 @@ def keep_outputs(out: Path, workload: WorkloadInfo) -> None:
             path.unlink()
 
 
-def validate(context: Context, cell: Cell) -> ValidationRecord:
-    """Run the candidate, let it end, and judge the bytes it left in a process that never loads it."""
+class Judging(NamedTuple):
+    """A validation whose judge is to run."""
+
+    task: Task
+    identity: dict[str, Any]
+    out: Path  # the candidate's outputs
+    arrays: Path  # in the run's folder
+    candidate: wire.CandidateResult | None  # None of PyTorch's own operators, and of a process that left nothing
+    failed: Outcome | None  # why there is no candidate's output
+    duration_s: float  # of the candidate
+
+
+def validate(context: Context, cells: Sequence[Cell]) -> list[ValidationRecord]:
+    """Run the candidates, let them end, and judge the bytes they left in a process that never loads them. Several cells
+    are of one batch."""
+    made = [_judging(context, cell) for cell in cells]
+    tasks = [each.task for each in made if isinstance(each, Judging)]
+    answers = iter(run_batch(context, tasks, cells[0].device))
+    return [_record(context, each, next(answers)) if isinstance(each, Judging) else each for each in made]
+
+
+def _judging(context: Context, cell: Cell) -> Judging | ValidationRecord:
+    """The cell with its candidate's outputs, or the record of one that cannot be validated."""
     plan, run = context.plan, context.run
-    workload = plan.workload(cell.workload)
+    workload, key = plan.workload(cell.workload), _key(context, cell)
     environment = context.environments[cell.environment]
-    built = context.builds[cell.environment, cell.kernel, cell.device]
-    key = context.key("validation", **cell.model_dump())
+    if cell.environment not in plan.measured:
+        return not_validated(context, cell, key, NO_BASELINE)
     if environment.status != protocol.OK:
         return not_validated(context, cell, key, environment.message, protocol.BROKEN)
     if workload.problem and context.stores[workload.id].folder is None:
         return not_validated(context, cell, key, context.stores[workload.id].why, context.stores[workload.id].status)
     info = plan.kernel(cell.kernel)
     identity = _identity(cell, info, workload, plan.tolerances, key)
-
-    about = f"{cell.kernel}-{cell.device}-{cell.workload}"
-    out = context.scratch(cell.environment, f"{about}.out")
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
-    request = workload_request(context, workload)
-    threads = plan.threads_in(cell.environment)
-    candidate_failure: Outcome | None = None
-    candidate: wire.CandidateResult | None = None
-    duration_s = 0.0
-    if built.status == protocol.OK and not info.pytorch:
-        kernel = kernel_request(context, cell.kernel, cell.device, built)
-        task = context.task(
-            "candidate",
-            wire.CandidateRequest(workload=request, seed=plan.seed, threads=threads, kernel=kernel, out=str(out)),
-            cell.environment, about, timeout_s=plan.limits.validation_s,
-            reads=files_of(kernel, request), writes=(out,),
-            compiles=context.kernel(cell.kernel).may_compile,
-        )  # fmt: skip
-        answer = run_task(context, task, cell.device)
-        duration_s += answer.ended.duration_s
-        if answer.result is None:
-            candidate_failure = failure(answer, "the kernel's process")
-        else:
-            candidate = candidate_result(answer)
-    elif built.status != protocol.OK:
-        candidate_failure = Outcome(status=built.status, message=built.message, log_excerpt=built.log_excerpt)
-
-    keep_outputs(out, workload)
+    out = context.scratch(cell.environment, f"{_about(cell)}.out")
+    candidate, failed, duration_s = _run_candidate(context, cell, out)
     arrays = Path("arrays") / cell.environment / f"{cell.kernel}-{cell.device}" / f"{cell.workload}.npz"
     (run.folder / arrays).parent.mkdir(parents=True, exist_ok=True)
+    request = workload_request(context, workload)
     truth = context.scratch("truth", cell.workload)
     # With another precision error scales are made anew, and kept only while truths still are.
     truth_known = sum(1 for _ in truth.glob("*/*.unit")) >= sum(workload.trials.values())
@@ -202,7 +209,7 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
     judge = wire.JudgeRequest(
         workload=request,
         seed=plan.seed,
-        threads=threads,
+        threads=plan.threads_in(cell.environment),
         device=cell.device,
         references=references,
         candidate=candidate,
@@ -219,14 +226,47 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
         power=not info.pytorch,  # nobody tries to get past the check
     )
     task = context.task(
-        "judge", judge, cell.environment, about, timeout_s=plan.limits.validation_s,
+        "judge", judge, cell.environment, _about(cell), timeout_s=plan.limits.validation_s,
         reads=(*files_of(None, request), out, truth),
         writes=(run.folder / arrays,) if truth_known else (truth, run.folder / arrays), compiles=workload.compiled,
     )  # fmt: skip
+    return Judging(task, identity, out, arrays, candidate, failed, duration_s)
+
+
+def _run_candidate(
+    context: Context, cell: Cell, out: Path
+) -> tuple[wire.CandidateResult | None, Outcome | None, float]:
+    """(what the candidate's process said, why it said nothing, its seconds). Its outputs are in `out`."""
+    plan, built = context.plan, context.builds[cell.environment, cell.kernel, cell.device]
+    workload = plan.workload(cell.workload)
+    shutil.rmtree(out, ignore_errors=True)
+    if built.status != protocol.OK:
+        return None, Outcome(status=built.status, message=built.message, log_excerpt=built.log_excerpt), 0.0
+    if plan.kernel(cell.kernel).pytorch:
+        return None, None, 0.0
+    out.mkdir(parents=True)
+    request = workload_request(context, workload)
+    kernel = kernel_request(context, cell.kernel, cell.device, built)
+    threads = plan.threads_in(cell.environment)
+    task = context.task(
+        "candidate",
+        wire.CandidateRequest(workload=request, seed=plan.seed, threads=threads, kernel=kernel, out=str(out)),
+        cell.environment, _about(cell), timeout_s=plan.limits.validation_s,
+        reads=files_of(kernel, request), writes=(out,),
+        compiles=context.kernel(cell.kernel).may_compile,
+    )  # fmt: skip
     answer = run_task(context, task, cell.device)
+    keep_outputs(out, workload)
+    if answer.result is None:
+        return None, failure(answer, "the kernel's process"), answer.ended.duration_s
+    return candidate_result(answer), None, answer.ended.duration_s
+
+
+def _record(context: Context, judging: Judging, answer: Answer) -> ValidationRecord:
+    """What the judge said, as the cell's record."""
+    _, identity, out, arrays, candidate, failed, duration_s = judging
     shutil.rmtree(out, ignore_errors=True)
     duration_s = round(duration_s + answer.ended.duration_s, 3)
-    stored_arrays = str(arrays) if (run.folder / arrays).is_file() else None
     result = checked(wire.JudgeResult, answer, "the judge")
     if not isinstance(result, wire.JudgeResult):
         return ValidationRecord(**identity, **fields_of(result), duration_s=duration_s)
@@ -234,10 +274,18 @@ def validate(context: Context, cell: Cell) -> ValidationRecord:
         **identity,
         choice=candidate.choice[:500] if candidate else "",
         native=native_of(candidate) if candidate else {},
-        arrays=stored_arrays,
+        arrays=str(arrays) if (context.run.folder / arrays).is_file() else None,
         duration_s=duration_s,
-        **fields_of(result) | (fields_of(candidate_failure) if candidate_failure else {}),
+        **fields_of(result) | (fields_of(failed) if failed else {}),
     )
+
+
+def _key(context: Context, cell: Cell) -> str:
+    return context.key("validation", **cell.model_dump())
+
+
+def _about(cell: Cell) -> str:
+    return f"{cell.kernel}-{cell.device}-{cell.workload}"
 
 
 def candidate_result(answer: Answer) -> wire.CandidateResult:

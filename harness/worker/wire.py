@@ -811,6 +811,25 @@ class CompiledResult(Result):
     picked: List[Picked] = field(default_factory=list)
 
 
+class BatchRequest(Request):
+    """Several requests of one task, as messages of their own."""
+
+    task: str
+    requests: List[Dict[str, Any]]
+    timeout_s: float  # of each
+
+
+class Answered(Reply):
+    """One of them. `result`: that task's, as a message of its own; None: its process ended without one."""
+
+    duration_s: float
+    result: Optional[Dict[str, Any]] = None
+
+
+class BatchResult(Reply):
+    answers: List[Answered]
+
+
 class ProveResult(Reply):
     """By result, such as cpu/flash/fp32. `failures` are wrong wherever they happen; `unsupported` is what PyTorch
     refuses here."""
@@ -839,6 +858,7 @@ TASKS: Mapping[str, Task] = {
     "take": Task(TakeRequest, BuildResult, "prebuilt"),
     "candidate": Task(CandidateRequest, CandidateResult),
     "judge": Task(JudgeRequest, JudgeResult),
+    "batch": Task(BatchRequest, BatchResult),
     "time": Task(TimeRequest, TimeResult, "measuring", "launch"),
     "host": Task(HostRequest, Result),
     "store": Task(StoreRequest, StoreResult),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from harness.schema.records import TargetResult
-from harness.worker import protocol
+from harness.worker import codec, protocol
 from tests.environments.verbs import TIMING, Environment
 
 PASS = protocol.MODEL + protocol.BACKWARD  # its backward pass by itself
@@ -93,6 +93,59 @@ def test_what_a_version_lacks_is_unsupported_there(environments: list[Environmen
     result, _ = judged(environments[0], case)
     assert result["status"] == protocol.UNSUPPORTED
     assert protocol.HAS_NO in result["message"] and "did you mean torch.topk?" in result["message"]
+
+
+ENDS_IT = """
+import os, time, torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x if x.is_meta else {call}
+def get_inputs():
+    return [torch.randn(8, 64)]
+def get_init_inputs():
+    return []
+"""
+
+
+def test_in_a_batch_each_ends_by_itself(environments: list[Environment], tmp_path: Path) -> None:
+    operators = {
+        "right": operator("torch.topk", [64, 128], k=9),
+        "refused": operator("torch.topk", [8, 8], k=9),
+        "not there": operator("torch.topkk", [8, 64], k=3),
+        "right too": operator("torch.abs", [8, 64]),
+    }
+    first, cases = environments[0], dict[str, dict[str, Any]]()
+    for name, call in {"aborts": "os.abort()", "never ends": "time.sleep(600)", "raises": "1 / 0"}.items():
+        (tmp_path / name).mkdir()
+        cases[name] = first.store(tmp_path / name, ENDS_IT.format(call=call), trials=2)[1]
+    for name, asked in operators.items():
+        (tmp_path / name).mkdir()
+        cases[name] = case_of(first, tmp_path / name, asked)
+    own: dict[str, Any] = {"references": [protocol.MODEL], "subject": protocol.MODEL, "power": False}
+    for environment in environments:
+        requests = [{"version": codec.VERSION, **environment.judging(each, None, **own)} for each in cases.values()]
+        answers = environment.result("batch", {"task": "judge", "requests": requests, "timeout_s": 30.0})["answers"]
+        found = {name: each["result"] and each["result"]["status"] for name, each in zip(cases, answers, strict=True)}
+        assert found == {
+            "aborts": None, "never ends": None, "raises": protocol.UNSUPPORTED, "right": protocol.OK,
+            "refused": protocol.UNSUPPORTED, "not there": protocol.UNSUPPORTED, "right too": protocol.OK,
+        }  # fmt: skip
+        assert answers[1]["duration_s"] >= 30.0 > answers[0]["duration_s"]
+
+
+BEFORE_IT_FORKS = """
+import os
+from worker import tasks
+for name in ("judge", "store"):
+    tasks.prepared(name)
+import torch
+print(torch.cuda.is_initialized(), len(os.listdir("/proc/self/task")))
+"""
+
+
+def test_what_a_batch_forks_from_has_one_thread_and_no_cuda(environments: list[Environment]) -> None:
+    for environment in environments:
+        assert environment.script(BEFORE_IT_FORKS).split() == ["False", "1"]
 
 
 @pytest.mark.parametrize("backward", [False, True])

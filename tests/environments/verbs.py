@@ -127,17 +127,22 @@ class Environment:
         request = {"kernel": kernel, "workload": workload, "seed": 0, "threads": 1, "out": str(out)}
         return self.run("candidate", request, TOY_FAULT=fault)[:2]
 
-    def judge(
+    def judging(
         self, workload: dict[str, Any], candidate: Any, references: list[str] | None = None, **asked: Any
     ) -> dict[str, Any]:
-        request = {
+        """The request to judge it."""
+        return {
             "workload": workload, "device": "cpu", "seed": 0, "threads": 2,
             "references": REFERENCES if references is None else references, "candidate": candidate,
             "candidate_out": str(self.folder / "out"), "truth_dir": str(self.folder / "truth"),
             "arrays": str(self.folder / "arrays.npz"), "array_trials": 1, "decides": "rounding", "limits": LIMITS,
-            "power": True, "precision": None,
+            "power": True, "precision": None, **asked,
         }  # fmt: skip
-        result = self.result("judge", {**request, **asked})
+
+    def judge(
+        self, workload: dict[str, Any], candidate: Any, references: list[str] | None = None, **asked: Any
+    ) -> dict[str, Any]:
+        result = self.result("judge", self.judging(workload, candidate, references, **asked))
         result["recipes"] = [RecipeResult(**recipe) for recipe in result["recipes"]]
         return result
 

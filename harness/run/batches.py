@@ -1,0 +1,73 @@
+"""Batches: tasks that run PyTorch's own operators alone share a process that imports PyTorch once, and forks for each.
+
+A batch is only how they run. One that gives no result there (it crashed, was killed, or took too long) runs again in a
+process of its own, and how that ends is what counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import TypeVar
+
+from harness.isolate import Answer, Task
+from harness.run.context import Context, answer_of, checked
+from harness.run.device import run_task
+from harness.schema.records import Device
+from harness.schema.run_records import WorkloadInfo
+from harness.worker import codec, wire
+
+T = TypeVar("T")
+
+MOST = 16  # tasks of a batch: records are written when it ends
+START_S = 120.0  # for importing PyTorch
+
+
+def is_shared(workload: WorkloadInfo) -> bool:
+    """Whether it is an operator of PyTorch's. A problem file is anybody's code, and compiled code is compiled there."""
+    return workload.operator is not None and not workload.compiled
+
+
+def in_batches(items: Sequence[T], batch_of: Callable[[T], str]) -> list[list[T]]:
+    """Those of the same name together, in about equal parts; '': by itself."""
+    names = dict.fromkeys(map(batch_of, items))
+    batches = [[item] for item in items if not batch_of(item)]
+    for name in filter(None, names):
+        some = [item for item in items if batch_of(item) == name]
+        size = math.ceil(len(some) / math.ceil(len(some) / MOST))
+        batches += [some[start : start + size] for start in range(0, len(some), size)]
+    return batches
+
+
+def run_batch(context: Context, tasks: Sequence[Task], device: Device) -> list[Answer]:
+    """The answers to tasks of one kind in one environment, in their order. Unrecorded as `run_task`."""
+    together = _together(context, tasks) if len(tasks) > 1 else [None] * len(tasks)
+    if device == "cuda" and None in together:  # what died may have taken the GPU from those after it
+        died = together.index(None)
+        together[died:] = [None] * (len(tasks) - died)
+    return [known or run_task(context, task, device) for task, known in zip(tasks, together, strict=True)]
+
+
+def _together(context: Context, tasks: Sequence[Task]) -> list[Answer | None]:
+    first = tasks[0]
+    requests = [codec.dump(task.request) for task in tasks]
+    batch = replace(
+        first,
+        name="batch",
+        request=wire.BatchRequest(task=first.name, requests=requests, timeout_s=first.timeout_s),
+        scratch=first.scratch.with_name(f"batch-{first.scratch.name}"),
+        log=first.log.with_name(f"batch-{first.log.name}"),
+        timeout_s=START_S + sum(task.timeout_s for task in tasks),
+        reads=tuple(dict.fromkeys(chain.from_iterable(task.reads for task in tasks))),
+        writes=tuple(dict.fromkeys(chain.from_iterable(task.writes for task in tasks))),
+    )
+    answer = answer_of(context, batch)
+    result = checked(wire.BatchResult, answer, "it")
+    if not isinstance(result, wire.BatchResult):
+        return [None] * len(tasks)
+    return [
+        Answer(result=each.result, ended=replace(answer.ended, duration_s=each.duration_s)) if each.result else None
+        for each in result.answers
+    ]
