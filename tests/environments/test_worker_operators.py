@@ -60,6 +60,14 @@ def test_gradients_are_outputs_with_a_truth_of_their_own(environments: list[Envi
 
 
 # Coarse where it is called as users call it; neither for its truth nor for its yardstick, which are computed in a mode.
+def test_a_transform_errs_by_its_passes(environments: list[Environment], tmp_path: Path) -> None:
+    case = case_of(environments[0], tmp_path, operator("torch.fft.fft", [64, 4096]))
+    result, _ = judged(environments[0], case)
+    assert result["status"] == "ok", result["message"]
+    deviation = (12 / 3) ** 0.5 * 2.0**-24  # of twelve roundings, each evenly spread
+    assert [costs["row"] for costs in result["recipes"][0].costs] == pytest.approx([deviation] * 2, rel=0.2)
+
+
 COARSE = """
 import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode
