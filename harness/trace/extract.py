@@ -71,7 +71,7 @@ def extract(found: Outcome, good: Side, bad: Side, matrix: Matrix, out: Path) ->
         lines.append(f"as problem files: {shlex.join(command)}")
         if swapped := write_exchanged(written.path, good, bad, matrix):
             packages = ", ".join(f"{each.package} {' and '.join(each.versions)}" for each in swapped[1])
-            command = words_of("matrix", "--matrix", str(swapped[0]), "--quick", "--device", "cpu", nox=False)
+            command = words_of("matrix", "--matrix", str(swapped[0]), "--quick", nox=False)
             lines.append(f"with one package of the other version ({packages}): {shlex.join(command)}")
     return [*lines, *(f"no problem file of {name}: {error}" for name, error in written.errors.items())]
 

@@ -64,7 +64,9 @@ NEARER: dict[Rule, tuple[Rule, ...]] = {
         operators.moved_with_model, operators.draws_otherwise, operators.other_lines_run, operators.chosen_by_version,
         compiled.compiled_code_moved,
     ),
-    **dict.fromkeys((build.environment_confounder, operators.other_lines_run), (operators.chosen_by_version,)),
+    # Its code is not the same where other code was generated for it.
+    build.environment_confounder: (operators.chosen_by_version, compiled.compiled_code_moved),
+    operators.other_lines_run: (operators.chosen_by_version,),
     references.reference_moved: (compiled.compiled_code_moved,),
     inputs.right_when_upcast: (inputs.right_when_smaller,),
 }  # fmt: skip
