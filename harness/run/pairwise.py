@@ -170,7 +170,7 @@ def uncompared(plan: Plan, run: Run) -> bool:
 
 def compare_all(context: Context, display: Display) -> None:
     """From stored outputs, without running anything: of large workloads that takes a while."""
-    plan, run = context.plan, context.run
+    plan, run, compared = context.plan, context.run, 0
     for kernel, device, workload in dict.fromkeys((c.kernel, c.device, c.workload) for c in plan.cells):
         path = run.crossing_path(kernel, device, workload)
         cells = [c for c in plan.cells if (c.kernel, c.device, c.workload) == (kernel, device, workload)]
@@ -181,7 +181,9 @@ def compare_all(context: Context, display: Display) -> None:
         record = compare_outputs(kernel, workload, device, validations, run.folder)
         if record is not None:
             save_record(path, record.model_copy(update={"key": key}))
-            display.note(f"compared {len(record.pairs)} pairs of outputs: {kernel}/{workload}/{device}")
+            compared += len(record.pairs)
+    if compared:
+        display.note(f"compared {compared} pairs of outputs")
 
 
 def outputs_of(validation: ValidationRecord) -> list[Any]:

@@ -136,14 +136,14 @@ def answers(
     kernels = _with_left_out(evidence, [each for each in every if each.kind in SUBJECTS], len(names))
     references = [each for each in every if each.kind not in SUBJECTS]
     changed = [each for each in references if each.state not in advice.NO_WORSE or each.cards]
-    found = sorted(kernels, key=lambda each: ORDER.index(each.state))
+    found = sorted(kernels, key=lambda each: (ORDER.index(each.state), not each.rest))  # what has more to it is first
     return Answers(
         title=_title(found, list(names.values())),
         kernels=_together(found),
         references=sorted(changed, key=lambda each: ORDER.index(each.state)),
         of_references=_of_references(references, any(each.kind == OPERATOR for each in kernels)),
         deviations=_deviations(confounded),
-        notes=_notes(evidence, controls),
+        notes=[*of_operators.changes(judged, names), *_notes(evidence, controls)],
         versions=[each for each in versions if each.id in names],
     )
 

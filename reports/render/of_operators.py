@@ -4,17 +4,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from harness.worker import protocol
 from reports import model
 from reports.attribute.causes import COMPONENT_MOVED, Cause
 from reports.compare.outputs import forms, other_bits
+from reports.compare.rows import OPERATOR
 from reports.load.evidence import Evidence
 from reports.model import Comparison
 from reports.render.verdict_text import BROKE, LESS_EXACT, REFUSED, RIGHT, SLOWER, WRONG, Told, outcome
 from reports.render.verdict_text import sides as sides_of
-from reports.text import bisect_command, short
+from reports.text import bisect_command, count_of, short
 
 LAYOUTS = ("contiguous", "channels_last", "strides")
 
@@ -38,6 +39,19 @@ def also(told: Told) -> list[str]:
     return [
         f"{told.where([where])}, {text} ({_listed(workloads)})"
         for (where, text), workloads in (*bits.items(), *changed.items())
+    ]
+
+
+def changes(rows: Sequence[Comparison], names: Mapping[str, str]) -> list[str]:
+    """How many operators have other bits, or outputs of another form, and which, over all rows."""
+    own = [row for row in rows if row.kind == OPERATOR]
+    base = names.get(own[0].baseline, own[0].baseline) if own else ""
+    found = {"other bits": other_bits, "outputs of another form": forms}
+    moved = {what: dict.fromkeys(row.target for row in own if of(row)) for what, of in found.items()}
+    return [
+        f"{count_of(len(which), 'operator')} with {what} than in {base}: {short(', '.join(which), 300)}"
+        for what, which in moved.items()
+        if which
     ]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from reports.compare.outputs import forms, other_bits
 from reports.model import Bits, Correctness, CorrectnessSide, OutputSide
-from reports.render.of_operators import also
+from reports.render.of_operators import also, changes
 
 
 def output(name: str = "", layout: str = "contiguous", bits: str = "a", dtype: str = "float32") -> OutputSide:
@@ -21,7 +21,8 @@ def row_of(before: list[OutputSide], here: list[OutputSide], **bits: int) -> Any
     known = Bits(**{"compared": 2, "identical": 0, "inputs_differ": 0, **bits})
     judged = Correctness(verdict="pass", why="", baseline=sides[0], this=sides[1], bits=known)
     return SimpleNamespace(
-        alone=False, correctness=judged, baseline="a", environment="b", workload="w", timed=[]
+        alone=False, correctness=judged, baseline="a", environment="b", workload="w", timed=[], kind="operator",
+        target="f",
     )  # fmt: skip
 
 
@@ -53,6 +54,14 @@ def test_another_form_is_told_though_all_numbers_are_the_same() -> None:
         ("new", "not returned", "returned"),
     ]
     assert forms(row_of([output()], [output()])) == []
+
+
+def test_operators_that_changed_are_counted() -> None:
+    same, other = row_of([output()], [output()]), row_of([output()], [output(bits="b", layout="channels_last")])
+    assert changes([same], {}) == changes([], {}) == []
+    assert changes([same, other, other], {"a": "2.1.0"}) == [
+        "1 operator with other bits than in 2.1.0: f", "1 operator with outputs of another form than in 2.1.0: f",
+    ]  # fmt: skip
 
 
 def test_outputs_of_one_row_share_a_sentence() -> None:
