@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.isolate import Answer, Task
+from harness.progress import Display
 from harness.run.batches import in_batches, is_shared, run_batch
 from harness.run.context import Context, Store, checked, failure
 from harness.run.requests import EXPECTED_RECIPE, problem_request, room_bytes
@@ -17,7 +18,7 @@ from harness.tools import cache_lock
 from harness.worker import codec, protocol, wire
 
 
-def store_problems(context: Context) -> None:
+def store_problems(context: Context, display: Display) -> None:
     plan = context.plan
     makers: dict[str, str] = {}
     problems = [workload for workload in plan.workloads if workload.problem is not None]
@@ -31,7 +32,7 @@ def store_problems(context: Context) -> None:
             context.stores[workload.id] = Store(None, "no environment is usable", protocol.CRASHED)
     left = [workload for workload in problems if workload.id in makers]
     for batch in in_batches(left, lambda workload: makers[workload.id] if is_shared(workload) else ""):
-        _store(context, batch, makers[batch[0].id])
+        _store(context, display, batch, makers[batch[0].id])
 
 
 def _folder(context: Context, workload: WorkloadInfo, environment: str) -> Path:
@@ -40,7 +41,7 @@ def _folder(context: Context, workload: WorkloadInfo, environment: str) -> Path:
     return context.cache / "stores" / f"{workload.name}-{key[:12]}"
 
 
-def _store(context: Context, workloads: Sequence[WorkloadInfo], environment: str) -> None:
+def _store(context: Context, display: Display, workloads: Sequence[WorkloadInfo], environment: str) -> None:
     """Make what is not there, in one batch. Several workloads may have one store."""
     owners = {_folder(context, workload, environment): workload for workload in workloads}
     with contextlib.ExitStack() as locks:
@@ -48,6 +49,8 @@ def _store(context: Context, workloads: Sequence[WorkloadInfo], environment: str
             locks.enter_context(cache_lock(context.cache, folder.name))
         stores = {folder: known for folder in owners if (known := _known(folder))}
         left = [folder for folder in owners if folder not in stores]
+        if left:
+            display.note(f"making the inputs of {', '.join(owners[folder].id for folder in left)}")
         tasks = [_task(context, owners[folder], folder, environment) for folder in left]
         for folder, answer in zip(left, run_batch(context, tasks, "cpu"), strict=True):
             stores[folder] = _made(folder, answer, f"making the inputs of {owners[folder].problem}")

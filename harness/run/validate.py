@@ -47,7 +47,7 @@ def validate_all(context: Context, display: Display, *, fresh: bool) -> None:
     """Of each workload one cell first, which computes the truth for all."""
     for device in DEVICES:
         cells = [cell for cell in context.plan.cells if cell.device == device]
-        first = list({(cell.kernel, cell.workload): cell for cell in reversed(cells)}.values())
+        first = list({(cell.kernel, cell.workload): cell for cell in reversed(cells)}.values())[::-1]
         for some in (first, [cell for cell in cells if cell not in first]):
             left = [cell for cell in some if not _is_known(context, display, cell, fresh=fresh)]
             batches = in_batches(left, partial(_batch_of, context))

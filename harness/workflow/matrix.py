@@ -161,7 +161,7 @@ def _finish(
     total = len(plan.measured) + len(plan.builds) + len(plan.cells) + len(wanted_launches)
     with Display(total) as display:
         prepare_and_build(context, display)
-        store_problems(context)
+        store_problems(context, display)
         validate_all(context, display, fresh=options.fresh)
         compare_all(context, display)
         sample_all(context, display)
@@ -230,7 +230,7 @@ def run_explain(options: Options, selection: Selection, run: Run, focus: Focus) 
         try:
             with Display(len(plan.measured) + len(plan.builds)) as display:
                 prepare_and_build(context, display)
-                store_problems(context)
+                store_problems(context, display)
                 _explain(context, display, focus)
             exchange_components(options, selection, prepared, run, focus, measure, again=True)
         finally:
