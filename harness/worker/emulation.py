@@ -166,10 +166,9 @@ class Call:
     def moved(self, value: Any, unit: float, copy: bool = False) -> Any:
         """A tensor that is worked with, each element moved by up to so many units; anything else as it is."""
         if isinstance(value, torch.Tensor) and value.dtype == torch.complex128 and factorisations.transforms(self):
-            return torch.view_as_complex(self.draws.moved(torch.view_as_real(value).clone(), unit))
-        if not isinstance(value, torch.Tensor) or value.dtype != self.work:
-            return value
-        return self.draws.moved(value.clone() if copy else value, unit)
+            return torch.view_as_complex(self.moved(torch.view_as_real(value), unit, copy=True))
+        is_moved = isinstance(value, torch.Tensor) and value.dtype == self.work
+        return self.draws.moved(value.clone() if copy else value, unit) if is_moved else value
 
     def inexact(self, exact: Any, erring: Any) -> Any:
         """The one where float32 holds it, else the other: nothing is lost that any arithmetic would keep."""

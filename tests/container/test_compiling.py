@@ -27,7 +27,9 @@ KERNELS = {
 }
 STRICT = ["-D__CUDA_NO_BFLOAT16_CONVERSIONS__", "-D__CUDA_NO_HALF2_OPERATORS__", "-Xptxas", "-v"]
 CASES = {
-    name: case for name, case in load_cases().items() if case.device == "cuda" and case.kernel.problem is None
+    name: case
+    for name, case in load_cases().items()
+    if case.device == "cuda" and case.kernel is not None and case.kernel.problem is None
 }
 # As PyTorch's helper calls it, two at once.
 COMPILE = """\
