@@ -75,7 +75,12 @@ class Limits(Model):
     memory_gib: float | None = Field(
         default=None, gt=0, description="GiB of memory; default: 45% of what the container engine's machine has"
     )
-    processes: int = Field(default=1024, ge=32, description="processes and threads")
+    processes: int = Field(
+        default=1024,
+        ge=32,
+        description="processes and threads; sandboxes that root starts without a container share it, once for every "
+        "eight processors",
+    )
     output_gib: float | None = Field(
         default=None,
         gt=0,

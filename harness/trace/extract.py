@@ -66,8 +66,10 @@ def extract(found: Outcome, good: Side, bad: Side, matrix: Matrix, out: Path) ->
     folder = out / FOLDER
     lines = [f"alone: {_write_script(regions[0], good, bad, folder)}"]
     written = write_matrix(regions, good, bad, matrix, folder)
+    bundle = good.bundle or bad.bundle
+    where = ["--bundle", str(bundle)] if bundle else []
     if written.path is not None:
-        command = words_of("matrix", "--matrix", str(written.path), "--quick", nox=False)
+        command = words_of("matrix", "--matrix", str(written.path), "--quick", *where, nox=False)
         lines.append(f"as problem files: {shlex.join(command)}")
         if swapped := write_exchanged(written.path, good, bad, matrix):
             packages = ", ".join(f"{each.package} {' and '.join(each.versions)}" for each in swapped[1])

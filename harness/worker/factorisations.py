@@ -26,8 +26,8 @@ def steps(call: Call) -> int:
     if call.name.startswith("grid_sampler"):  # whose coordinates are multiplied by a number of pixels
         return int(max(call.args[0].shape[2:])) ** 2
     if transforms(call):  # as many passes over all elements (Higham, the same, chapter 24)
-        size = math.prod(max(each.shape[dim] for each in tensors.flat(call.args)) for dim in call.args[1])
-        return max(1, math.ceil(math.log2(max(2, size))))
+        size = math.prod(call.args[0].shape[dim] for dim in call.args[1])
+        return math.ceil(math.log2(max(2, size)))
     if factorises(call):
         return int(max(value.shape[-1] for value in tensors.flat(call.args) if value.dim()))
     return 1

@@ -45,10 +45,10 @@ SENTENCES = {
     "together: with {package} {one} there, or with {package} {two} in that of {base}, it stays as it was.",
     "component_of_time": "{subject} is {extent}, because {package} changed: {held}, its time follows the "
     "package ({one} in {base}, {two} in {this}).",
-    "sole_package": "{subject} {what} because {package} changed: nothing else that can matter differs between the two "
-    "environments ({one} in {base}, {two} in {this}).",
-    "sole_package_of_time": "{subject} is {extent}, because {package} changed: nothing else that can matter differs "
-    "between the two environments ({one} in {base}, {two} in {this}).",
+    "sole_package": "{subject} {what} because {package} changed ({one} in {base}, {two} in {this}): "
+    "the PyTorch of both environments is the same, and so is all else that it is known to compute with.",
+    "sole_package_of_time": "{subject} is {extent}, because {package} changed ({one} in {base}, {two} in {this}): "
+    "the PyTorch of both environments is the same, and so is all else that it is known to compute with.",
     "variables_decide": "{kernel}'s result depends on environment variables {where}: {variables}.",
     # memory, and what calls do besides computing
     "uninitialised": "{kernel} reads {memory} that it has not written{where}{follows}.{so_far}",

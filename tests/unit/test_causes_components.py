@@ -11,7 +11,7 @@ from harness.schema.environment_records import EnvironmentRecord, Wheel
 from harness.schema.storage import Run, save_record
 from reports.attribute import causes
 from reports.attribute.causes import DECISIVE, STRONG, SUGGESTIVE
-from reports.attribute.facts.components import Sole, sole_package
+from reports.attribute.facts.components import Sole, sole_of
 from reports.load.evidence import load_evidence
 from reports.render.page import render_page
 from reports.render.report import Report
@@ -151,14 +151,14 @@ def test_two_environments_that_differ_in_one_package_are_the_experiment() -> Non
         return record.model_copy(update={"observed": seen, "packages": {}, "variables": {}})
 
     base = stack(BASE, torch="2.1.0", triton="3.1.0", filelock="3.0")
-    one = sole_package(base, stack(NEXT, triton="3.2.0", filelock="3.0"), "cuda")
+    one = sole_of(base, stack(NEXT, triton="3.2.0", filelock="3.0"), "cuda")
     assert one == Sole(package="triton", versions=("3.1.0", "3.2.0"), others=())
-    besides = sole_package(base, stack(NEXT, triton="3.2.0", filelock="4.0"), "cuda")
-    assert besides is not None and besides.others == ("filelock",), "which computes nothing"
+    besides = sole_of(base, stack(NEXT, triton="3.2.0", filelock="4.0"), "cuda")
+    assert besides is not None and besides.others == ("filelock",), "which differs too"
     nothing = [
-        sole_package(base, stack(NEXT, torch="2.5.0", triton="3.2.0", filelock="3.0"), "cuda"),
-        sole_package(base, stack(NEXT, triton="3.2.0", filelock="3.0"), "cpu"),
-        sole_package(base, stack(NEXT, triton="3.1.0", filelock="3.0"), "cuda"),
-        sole_package(base, stack(NEXT, triton="3.2.0"), "cuda"),
+        sole_of(base, stack(NEXT, torch="2.5.0", triton="3.2.0", filelock="3.0"), "cuda"),
+        sole_of(base, stack(NEXT, triton="3.2.0", filelock="3.0"), "cpu"),
+        sole_of(base, stack(NEXT, triton="3.1.0", filelock="3.0"), "cuda"),
+        sole_of(base, stack(NEXT, triton="3.2.0"), "cuda"),
     ]
     assert nothing == [None] * 4, "another PyTorch, another device, the same packages, and one that is not there"

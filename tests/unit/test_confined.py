@@ -33,6 +33,7 @@ def test_a_result_is_a_plain_file_or_none(tmp_path: Path) -> None:
 
 def test_what_limits_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
     every = {"fsize": 2, "nproc": 64, "data": 3}
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
     monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(release="6.1.0-9-amd64"))
     assert restraints("candidate", LIMITS, rootless=True, sees_gpu=False) == every
     without = {"fsize": 2, "nproc": 64}
@@ -42,6 +43,9 @@ def test_what_limits_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
     assert restraints("candidate", LIMITS, rootless=False, sees_gpu=False) == every
     assert restraints("candidate", LIMITS, rootless=True, sees_gpu=True) == {"fsize": 2}, "all of the user's count"
     assert restraints("candidate", None, rootless=True, sees_gpu=True) == {}
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    many = restraints("candidate", LIMITS, rootless=False, sees_gpu=True)
+    assert many["nproc"] == 8 * 64, "runs on its other GPUs are the same user's"
 
 
 def test_an_interpreter_is_seen_wherever_links_lead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,8 @@
 #
 #   sh unpack.sh [--only ENVIRONMENT]... [--any-gpu] DIR
 #
-# --only: not all environments; one that is a difference to another brings that one. --any-gpu: also where the GPU or the driver cannot run them.
+# --only: not all environments; one that is a difference to another brings that one.
+# --any-gpu: also where the GPU or the driver cannot run them.
 #
 # It lies beside the parts, and checks all of them, and this machine, before it unpacks anything. It needs a POSIX
 # shell, tar, and the usual small programs; zstd and sha256sum come in tools.tar. Called again, it goes on with what is

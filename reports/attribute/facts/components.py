@@ -21,15 +21,15 @@ COMPONENT, TOGETHER = "component", "together"
 
 @dataclass(frozen=True, kw_only=True)
 class Sole:
-    """The one package that can matter by which two environments of one PyTorch differ. `others`: what differs besides,
-    and computes nothing."""
+    """The one package that PyTorch is known to compute with, or that matrix.yaml names, by which two environments of
+    one PyTorch differ. `others`: what differs besides."""
 
     package: str
     versions: tuple[str, str]
     others: tuple[str, ...]
 
 
-def sole_package(base: EnvironmentRecord | None, this: EnvironmentRecord | None, device: str) -> Sole | None:
+def sole_of(base: EnvironmentRecord | None, this: EnvironmentRecord | None, device: str) -> Sole | None:
     """None where more, or something else, differs between the two."""
     if base is None or this is None or base.observed is None or this.observed is None:
         return None

@@ -9,13 +9,13 @@ from reports.attribute import causes, figures
 from reports.attribute.causes import DECISIVE, STRONG, Cause, RuledOut
 from reports.attribute.evidence import became, excluded
 from reports.attribute.facts.cases import CaseFacts
-from reports.attribute.facts.components import COMPONENT, TOGETHER, Exchange, Sole
-from reports.attribute.facts.components import sole_package as find_sole
+from reports.attribute.facts.components import COMPONENT, TOGETHER, Exchange, Sole, sole_of
 from reports.attribute.facts.times import TimeChange
 from reports.attribute.wording import make, make_of_time
 from reports.model import Seen
 from reports.text import bisect_command
 
+SAME_PYTORCH = RuledOut(rival="PyTorch's version", how="the same in both environments")
 HELD = "held: with either PyTorch, result and package go together"
 NOT_BOTH = Seen(text="not excluded: PyTorch's own part, for one of the two exchanges could not be run")
 
@@ -51,18 +51,14 @@ def component_moved(case: CaseFacts) -> Cause | None:
 
 def sole_package(case: CaseFacts) -> Cause | None:
     """Results that moved between environments of one PyTorch that differ in one package: they are the experiment."""
-    sole, moved = sole_of(case), case.moved
+    sole, moved = _sole(case), case.moved
     if sole is None or not moved:
         return None
     sure = not sole.others and not case.unsteady and not case.follows_poison
     return make(
         case, causes.COMPONENT_MOVED, DECISIVE if sure else STRONG, "sole_package", moved,
-        [*(cell.why for cell in moved[:1]), differ(sole)],
-        ruled_out=[
-            excluded("the inputs", moved[0].inputs),
-            RuledOut(rival="PyTorch's version", how="the same in both environments"),
-            excluded("chance", case.steady),
-        ],
+        [moved[0].why, *_differ(sole)],
+        ruled_out=[excluded("the inputs", moved[0].inputs), SAME_PYTORCH, excluded("chance", case.steady)],
         what=became(moved[0]), fix=_fix(sole, moved[0].verdict),
         command=_next(case, sole, moved[0].workload, "correctness"),
         package=sole.package, one=sole.versions[0], two=sole.versions[1],
@@ -71,24 +67,24 @@ def sole_package(case: CaseFacts) -> Cause | None:
 
 def sole_package_of_time(change: TimeChange) -> Cause | None:
     """The same of a time."""
-    sole = sole_of(change.case)
+    sole = _sole(change.case)
     if sole is None:
         return None
     return make_of_time(
-        change, causes.COMPONENT_MOVED, STRONG if sole.others else DECISIVE, "sole_package_of_time", [differ(sole)],
-        [RuledOut(rival="PyTorch's version", how="the same in both environments")],
-        fix=_fix(sole, change.verdict), command=_next(change.case, sole, change.cells[0].workload, "latency"),
+        change, causes.COMPONENT_MOVED, STRONG if sole.others else DECISIVE, "sole_package_of_time", _differ(sole),
+        [SAME_PYTORCH], fix=_fix(sole, change.verdict),
+        command=_next(change.case, sole, change.cells[0].workload, "latency"),
         package=sole.package, one=sole.versions[0], two=sole.versions[1],
     )  # fmt: skip
 
 
-def sole_of(case: CaseFacts) -> Sole | None:
-    return None if case.alone else find_sole(*case.stacks, case.device)
+def _sole(case: CaseFacts) -> Sole | None:
+    return None if case.alone else sole_of(*case.stacks, case.device)
 
 
-def differ(sole: Sole) -> Seen:
-    besides = f"; besides, {', '.join(sole.others)}, which computes nothing" if sole.others else ""
-    return Seen(text=f"of all packages that can matter the two environments differ in {sole.package} alone{besides}")
+def _differ(sole: Sole) -> list[Seen]:
+    text = f"not excluded: {', '.join(sole.others)}, which differs too, and which PyTorch is not known to compute with"
+    return [Seen(text=text)] if sole.others else []
 
 
 def _seen(exchange: Exchange, case: CaseFacts) -> str:
