@@ -98,14 +98,15 @@ def dead(**condition: Any) -> ConditionResult:
     return ConditionResult(status="crashed", message=message, condition=Condition(label="dead", **condition))
 
 
-def variables(run: Run, right: Mapping[tuple[str, str], bool | None]) -> None:
+def variables(run: Run, right: Mapping[tuple[str, str], bool | None], bits: Sequence[str] = ("AA",) * 4) -> None:
     """Whether the kernel is right, by where it ran and whose variables it had; None where its first call ended the
-    process."""
+    process. `bits`: its outputs, in the same order."""
+    given = dict(zip(right, bits, strict=True))
     for where in dict.fromkeys(where for where, _ in right):
         results = [
             dead(variables_of="" if whose == where else whose)
             if told is None
-            else result("AA", 1.0 if told else 0.0, variables_of="" if whose == where else whose)
+            else result(given[place, whose], 1.0 if told else 0.0, variables_of="" if whose == where else whose)
             for (place, whose), told in right.items()
             if place == where
         ]

@@ -19,14 +19,17 @@ MEDIUM = {"settings": {NEXT: {"float32_matmul_precision": "medium"}}}
 PLACES = ((BASE, BASE), (BASE, NEXT), (NEXT, BASE), (NEXT, NEXT))
 GARBAGE = here(Case(passed=0, bits="new", units=400.0, repeats_differ=3, unwritten=8), **ALONE)
 DIES = here(Case(status="crashed", message="the kernel's process died by SIGSEGV"), **ALONE)
+COARSE = (NEXT, "kernel", Case(units=3.9, bits="new"))
 REFUSED = Case(status="unsupported", message="no such head size")
 OF_ENVIRONMENT, OF_CODE = causes.ENVIRONMENT_CONFOUNDER, causes.KERNEL_CODE_MOVED
 
 
-def with_variables(letters: str) -> Make:
-    """R, W, X for right, wrong, dead: the baseline with its variables and the other's, then the other with these."""
+def with_variables(letters: str, bits: str = "AAAA") -> Make:
+    """R, W, X for right, wrong, dead: the baseline with its variables and the other's, then the other with these.
+    `bits`: a letter for the output of each."""
     told = {"R": True, "W": False, "X": None}
-    return by(variables, dict(zip(PLACES, (told[letter] for letter in letters), strict=True)))
+    right = dict(zip(PLACES, (told[letter] for letter in letters), strict=True))
+    return by(variables, right, [letter * 2 for letter in bits])
 
 
 def in_baseline(output: tuple[str, ...]) -> Make:
@@ -72,6 +75,17 @@ KNOWN = {
     "it dies under either's at times": Known(DIES, [in_baseline(STILL), with_variables("RXXX")], causes.OUT_OF_BOUNDS),
     "what is refused in both is no matter of a variable": Known(
         of_both(REFUSED, **SET), [], causes.UNSUPPORTED_COMBINATION, DECISIVE
+    ),
+    "only its exactness moved, and its bits go with the variable": Known(
+        spec(COARSE, **ALONE), [clean, with_variables("RRRR", "ABAB")], OF_ENVIRONMENT, DECISIVE,
+        says=["the same bits in both environments where they have the same variables"],
+    ),
+    "its bits go with the place": Known(spec(COARSE, **SET), [clean, with_variables("RRRR", "AABB")], OF_CODE, STRONG),
+    "they go with neither alone": Known(
+        spec(COARSE, **SET), [clean, with_variables("RRRR", "ABCD")], OF_CODE, SUGGESTIVE, also=[OF_ENVIRONMENT]
+    ),
+    "bits say nothing of a result that became wrong": Known(
+        spec(FELL, **SET), [clean, with_variables("RRRR", "ABAB")], OF_CODE, also=[OF_ENVIRONMENT]
     ),
     "a variable that changes nothing": Known(
         spec(**SET, **TIMED), [clean, with_variables("RRRR")], causes.NOTHING_MOVED

@@ -304,19 +304,21 @@ class CaseFacts:
     def variable_trials(self) -> tuple[CellFacts, Crossed] | None:
         """The first cell whose kernel ran with both environments' variables in both."""
         for cell in self.cells:
-            found = crossed(cell.of("variables"), VARIABLES, lambda each: each.variables_of, *self.environments)
+            tried, by_bits = cell.of("variables"), cell.verdict in model.EXACTNESS
+            found = crossed(tried, VARIABLES, lambda each: each.variables_of, *self.environments, by_bits=by_bits)
             if found.follows is not None:
                 return cell, found
         return None
 
     @property
     def goes_with_variables(self) -> str | None:
-        """What right and wrong go with where variables were tried both ways: see `Crossed.follows`."""
+        """What right and wrong, or bits, go with where variables were tried both ways: see `Crossed.follows`."""
         return self.variable_trials[1].follows if self.variable_trials else None
 
     @property
     def variables_matter(self) -> bool:
-        """Whether one environment's variables make it wrong, and the other's right, with nothing else changed."""
+        """Whether one environment's variables make it wrong, and the other's right, with nothing else changed; or give
+        the other's bits, where only its exactness moved."""
         found = self.variable_trials
         return found is not None and self.goes_with_variables in (VARIABLES, MIXED) and found[1].alone
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from harness.schema.experiment_records import Line, ProfileRecord
 from harness.worker import protocol
+from reports import model
 from reports.attribute.facts.cases import CaseFacts
 from reports.attribute.facts.cells import CellFacts
 from reports.attribute.facts.messages import asks_version
@@ -78,7 +79,8 @@ def told_versions(case: CaseFacts) -> tuple[CellFacts, Crossed] | None:
     torch = [stack.observed.torch if stack is not None and stack.observed is not None else "" for stack in case.stacks]
     whose = dict(zip(torch, case.environments, strict=True))
     for cell in case.moved:
-        found = crossed(cell.of(VERSION), VERSION, lambda each: whose.get(each.told, ""), base, this)
+        tried, by_bits = cell.of(VERSION), cell.verdict in model.EXACTNESS
+        found = crossed(tried, VERSION, lambda each: whose.get(each.told, ""), base, this, by_bits=by_bits)
         home = [found.right(name, name) for name in case.environments]
         if found.follows is not None and home == [side.status == protocol.OK for side in cell.sides]:
             return cell, found

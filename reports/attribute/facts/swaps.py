@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from harness.schema.experiment_records import Condition, SwapRecord, SwapResult
 from harness.worker import protocol
@@ -69,14 +70,17 @@ def _outputs(result: SwapResult) -> Outcome:
 @dataclass(frozen=True, kw_only=True)
 class Crossed:
     """A kernel's runs with a factor of either environment in either, by (where, whose): how many were right, of how
-    many, and how they ended. `died`: where no run was left, for the first ended the process."""
+    many, and how they ended. `died`: where no run was left, for the first ended the process. `by_bits`: it is right
+    everywhere and only its exactness moved, so that bits are compared, and not right with wrong."""
 
     factor: str
     base: str
     this: str
+    by_bits: bool = False
     runs: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     statuses: dict[tuple[str, str], str] = field(default_factory=dict)
     died: set[tuple[str, str]] = field(default_factory=set)
+    outputs: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     path: str = ""
 
     def right(self, where: str, whose: str) -> bool | None:
@@ -84,24 +88,37 @@ class Crossed:
         passed, runs = self.runs.get((where, whose), (None, 0))
         return None if passed is None else passed == runs
 
+    def outcome(self, where: str, whose: str) -> Outcome:
+        return self.outputs.get((where, whose)) if self.by_bits else self.right(where, whose)
+
     @property
     def follows(self) -> str | None:
-        """What right and wrong go with; None where not all four were made."""
+        """What right and wrong go with, or bits; None where not all four were made, and where bits go with neither
+        factor alone, for then they do not say which of the two moved the exactness."""
         base, this = self.base, self.this
         places = ((base, base), (base, this), (this, base), (this, this))
-        return goes_with([self.right(*place) for place in places], PLACE, self.factor)
+        found = goes_with([self.outcome(*place) for place in places], PLACE, self.factor)
+        return None if self.by_bits and found == MIXED else found
 
     @property
     def alone(self) -> bool:
-        """Whether, in one of the environments, the factor alone makes it right or wrong."""
-        sides = ([self.right(where, whose) for whose in (self.base, self.this)] for where in (self.base, self.this))
+        """Whether, in one of the environments, the factor alone makes it right or wrong, or gives other bits."""
+        sides = ([self.outcome(where, whose) for whose in (self.base, self.this)] for where in (self.base, self.this))
         return any(None not in side and side[0] != side[1] for side in sides)
+
+    def seen(self, named: Callable[[str, str], str]) -> str:
+        """What the four runs gave, in words; `named`: one of them, by where it ran and whose value it had."""
+        if self.by_bits:
+            alike = "are told" if self.factor == VERSION else "have"
+            return f"right each time, and the same bits in both environments where they {alike} the same {self.factor}"
+        rates = (f"{named(*place)}: {right}/{runs}" for place, (right, runs) in self.runs.items())
+        return f"runs within tolerance, {', '.join(rates)}"
 
     @property
     def ends_alike(self) -> bool:
         """Whether all that is not right ended in one way."""
         ended = [self.statuses[place] for place, (passed, runs) in self.runs.items() if passed < runs]
-        return len(set(ended)) == 1
+        return len(set(ended)) <= 1
 
     @property
     def all_or_none(self) -> bool:
@@ -113,10 +130,11 @@ class Crossed:
 
 
 def crossed(
-    experiments: Iterable[Conditions], factor: str, whose: Callable[[Condition], str], base: str, this: str
-) -> Crossed:
+    experiments: Iterable[Conditions], factor: str, whose: Callable[[Condition], str], base: str, this: str,
+    *, by_bits: bool = False,
+) -> Crossed:  # fmt: skip
     """`whose` value of the factor a condition has; '' its own environment's."""
-    made = Crossed(factor=factor, base=base, this=this, path="")
+    made = Crossed(factor=factor, base=base, this=this, by_bits=by_bits)
     for conditions in experiments:
         for result in conditions.record.results:
             if result.status != protocol.NOT_RUN:
@@ -124,6 +142,7 @@ def crossed(
                 passed, runs = made.runs.get(place, (0, 0))
                 made.runs[place] = passed + result.passed, runs + (result.runs or 1)
                 made.statuses[place] = result.status
+                made.outputs[place] = (*made.outputs.get(place, ()), *chain.from_iterable(result.output_sha256))
                 if died(result):
                     made.died.add(place)
                 made = replace(made, path=conditions.path)

@@ -188,6 +188,12 @@ def environment_confounder(case: CaseFacts) -> Cause | None:
     )  # fmt: skip
 
 
+SAME_BINARY = {
+    False: "the same binary in the same environment is right with one set and wrong with the other",
+    True: "the same binary in the same environment gives other bits with the other set",
+}
+
+
 def variables_decide(case: CaseFacts) -> Cause | None:
     """The result goes with the variables, in both environments or in one of them."""
     if case.variable_trials is None or not case.variables_matter:
@@ -195,20 +201,17 @@ def variables_decide(case: CaseFacts) -> Cause | None:
     cell, trials = case.variable_trials
     names = [each.text for each in case.variables]
     follows = trials.follows == VARIABLES
+    runs = trials.seen(lambda where, whose: f"in {where} with the variables of {whose}")
     grade = DECISIVE if follows else STRONG
     if case.unsteady:
         grade = STRONG if case.fault_comes_with_variables else SUGGESTIVE
-    rates = ", ".join(
-        f"in {where} with the variables of {whose} {right}/{runs}"
-        for (where, whose), (right, runs) in trials.runs.items()
-    )
     return make(
         case, causes.ENVIRONMENT_CONFOUNDER, grade, "variables_decide", case.failing or [cell],
-        [cell.why, *(Seen(text=text) for text in names), cell.seen(f"runs within tolerance: {rates}", trials.path)],
+        [cell.why, *(Seen(text=text) for text in names), cell.seen(runs, trials.path)],
         ruled_out=[
             RuledOut(
                 rival="the kernel's code, the build and PyTorch's version",
-                how="the same binary in the same environment is right with one set and wrong with the other",
+                how=SAME_BINARY[trials.by_bits],
                 record=trials.path,
             )
         ],

@@ -185,17 +185,14 @@ def chosen_by_version(case: CaseFacts) -> Cause | None:
     cell, trials = told
     sure = trials.ends_alike and not case.unsteady
     names = dict(zip(case.environments, case.versions, strict=True))
-    rates = ", ".join(
-        f"{names[where]}, told that it is {names[whose]}: {right}/{runs}"
-        for (where, whose), (right, runs) in trials.runs.items()
-    )
+    runs = trials.seen(lambda where, whose: f"{names[where]}, told that it is {names[whose]}")
     lines = lines_run(case, cell)
     asked = lines.asking() if lines is not None else None
     return make(
         case, causes.KERNEL_CODE_MOVED, DECISIVE if sure else STRONG, "chosen_by_version",
         [cell, *(other for other in case.moved if other.verdict == cell.verdict)],
         [
-            cell.why, cell.seen(f"runs within tolerance, {rates}", trials.path), *([asked] if asked else []),
+            cell.why, cell.seen(runs, trials.path), *([asked] if asked else []),
             *(lines.seen if lines is not None else []),
         ],
         ruled_out=[
