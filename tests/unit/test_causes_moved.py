@@ -94,6 +94,9 @@ MOVERS = {
         OTHER_BUILD, [clean, swapped("ABAB")], causes.ENVIRONMENT_CONFOUNDER, DECISIVE
     ),
     "the code is the same, and memory is clean": Known(spec(FELL), [clean], causes.ENVIRONMENT_CONFOUNDER, STRONG),
+    "the same, and the wheels were built for other CUDAs, as those of two versions are": Known(
+        spec(FELL, torch_cuda={NEXT: "12.4"}), [clean], causes.ENVIRONMENT_CONFOUNDER, SUGGESTIVE
+    ),
     "the environment is not the one that was asked for": Known(
         spec(stacks={NEXT: Outcome(status="broken", message="torch 2.4.0 is there")}), [],
         causes.ENVIRONMENT_CONFOUNDER, DECISIVE,

@@ -155,6 +155,9 @@ def code_moved(case: CaseFacts) -> Cause | None:
     )  # fmt: skip
 
 
+OF_WHEELS = "torch_cuda"  # what differs between two of PyTorch's own wheels, whichever version they are
+
+
 def environment_confounder(case: CaseFacts) -> Cause | None:
     """The result goes with where the kernel runs. Without swapped object code that is said only where the code is the
     same, and memory was tried."""
@@ -167,7 +170,8 @@ def environment_confounder(case: CaseFacts) -> Cause | None:
     elif follows is not None or case.unsteady:
         return None
     elif case.code.state == SAME and case.memory_clean:
-        grade = STRONG
+        of_wheels = bool(differences) and all(each.kind == OF_WHEELS for each in differences)
+        grade = SUGGESTIVE if of_wheels else STRONG  # another version is nearly always built for another CUDA
     elif case.code.state == SAME and any(each.kind == VARIABLE for each in differences):
         grade = SUGGESTIVE  # it may be what brings out a fault that was there before
     elif case.one_torch and differences and case.code.state in (SAME, UNKNOWN):
