@@ -12,17 +12,15 @@ BUILDS = {"portable": ["-O2"], "native": ["-O3", "-march=native", "-ffast-math"]
 SOURCE = r"""
 #include <cstdint>
 
-extern "C" void descend(float* weight, const float* gradients, std::int64_t steps, std::int64_t size, float rate) {
-    for (std::int64_t i = 0; i < size; ++i) {
-        float sum = weight[i], rest = 0.0f;
-        for (std::int64_t step = 0; step < steps; ++step) {
-            const float wanted = -rate * gradients[step * size + i] - rest;
-            const float next = sum + wanted;
-            rest = (next - sum) - wanted;
-            sum = next;
+extern "C" void descend(float* weight, float* rest, const float* gradients, std::int64_t steps, std::int64_t size,
+                        float rate) {
+    for (std::int64_t step = 0; step < steps; ++step)
+        for (std::int64_t i = 0; i < size; ++i) {
+            const float wanted = -rate * gradients[step * size + i] - rest[i];
+            const float next = weight[i] + wanted;
+            rest[i] = (next - weight[i]) - wanted;
+            weight[i] = next;
         }
-        weight[i] = sum;
-    }
 }
 """
 
@@ -37,12 +35,14 @@ def compiled(*flags):
 
 
 native = compiled(*BUILDS[os.environ.get("DESCENT_BUILD", "portable")])
-native.descend.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_int64] * 2 + [ctypes.c_float]
+native.descend.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int64] * 2 + [ctypes.c_float]
 
 
 class ModelNew(torch.nn.Module):
     @torch.no_grad()
     def forward(self, weight, gradients):
         weight, gradients = weight.clone(), gradients.contiguous()
-        native.descend(weight.data_ptr(), gradients.data_ptr(), len(gradients), weight.numel(), 1e-4)
+        rest = torch.zeros_like(weight)
+        tensors = [one.data_ptr() for one in (weight, rest, gradients)]
+        native.descend(*tensors, len(gradients), weight.numel(), 1e-4)
         return weight

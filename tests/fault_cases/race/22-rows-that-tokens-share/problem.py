@@ -1,15 +1,16 @@
-"""The gradient of a small table of embeddings, which is looked up by many tokens."""
+"""The gradient of a small table of embeddings, of which bags of fifty are summed up."""
 
 import torch
 
 
 class Model(torch.nn.Module):
     def forward(self, token, gradient):
-        return gradient.new_zeros(6, gradient.shape[1]).index_add(0, token, gradient)
+        table = gradient.new_zeros(6, gradient.shape[1])
+        return table.index_add(0, token.flatten(), gradient.repeat_interleave(token.shape[1], dim=0))
 
 
 def get_inputs():
-    return [torch.randint(0, 6, (60000,)), torch.rand(60000, 32)]
+    return [torch.randint(0, 6, (6000, 50)), torch.rand(6000, 32)]
 
 
 def get_init_inputs():

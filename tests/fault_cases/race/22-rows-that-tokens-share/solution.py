@@ -1,4 +1,4 @@
-"""Tokens are dealt out to threads, each of which adds its rows to the table."""
+"""Bags are dealt out to threads, each of which adds its gradients to the rows of its tokens."""
 
 import ctypes
 import subprocess
@@ -10,13 +10,14 @@ import torch
 SOURCE = r"""
 #include <cstdint>
 
-extern "C" void add_rows(const std::int64_t* token, const float* gradient, float* table, std::int64_t tokens,
-                         std::int64_t width) {
-#pragma omp parallel for schedule(static, 16) num_threads(4)
-    for (std::int64_t t = 0; t < tokens; ++t) {
-        float* row = table + token[t] * width;
-        for (std::int64_t i = 0; i < width; ++i) row[i] += gradient[t * width + i];
-    }
+extern "C" void add_rows(const std::int64_t* token, const float* gradient, float* table, std::int64_t bags,
+                         std::int64_t tokens, std::int64_t width) {
+#pragma omp parallel for schedule(static, 1) num_threads(4)
+    for (std::int64_t bag = 0; bag < bags; ++bag)
+        for (std::int64_t t = 0; t < tokens; ++t) {
+            float* row = table + token[bag * tokens + t] * width;
+            for (std::int64_t i = 0; i < width; ++i) row[i] += gradient[bag * width + i];
+        }
 }
 """
 
@@ -31,7 +32,7 @@ def compiled(*flags):
 
 
 native = compiled("-O2", "-fopenmp")
-native.add_rows.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int64] * 2
+native.add_rows.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int64] * 3
 
 
 class ModelNew(torch.nn.Module):
@@ -39,5 +40,5 @@ class ModelNew(torch.nn.Module):
     def forward(self, token, gradient):
         token, gradient = token.contiguous(), gradient.contiguous()
         table = gradient.new_zeros(6, gradient.shape[1])
-        native.add_rows(token.data_ptr(), gradient.data_ptr(), table.data_ptr(), *gradient.shape)
+        native.add_rows(token.data_ptr(), gradient.data_ptr(), table.data_ptr(), *token.shape, len(table.T))
         return table
