@@ -64,12 +64,25 @@ def to_do(told: Told, causes: Sequence[Cause]) -> list[str]:
     if told.state in (BROKE, LESS_EXACT, SLOWER) and (fixes := dict.fromkeys(c.own_fix for c in causes if c.own_fix)):
         return list(fixes)
     if told.state in (BROKE, LESS_EXACT, SLOWER):
+        if (mended := _mended(told)) is not None:
+            return [f"nothing in your own code: go on to {mended}, where it is as before"]
         return ["nothing in your own code: find the release that changed it, then stay below it or tell PyTorch"]
     if told.state == WRONG:
         return ["do not rely on it in this dtype: compare with the same call in float64, or tell PyTorch"]
     if told.state == REFUSED and any(_mistyped(row) for row in told.rows):
         return ["correct the name in matrix.yaml: no version of this run has it"]
     return []
+
+
+def _mended(told: Told) -> str | None:
+    """The last version of several, if what got worse is there as in the baseline."""
+    *others, last = dict.fromkeys(row.environment for row in told.rows)
+    rows = [row for row in told.rows if row.environment == last]
+    if told.state == SLOWER:
+        well = all(timed.verdict in (model.PASS, model.IMPROVED) for row in rows for timed in row.timed)
+    else:
+        well = all(row.correctness.verdict in (model.PASS, model.MORE_EXACT) for row in rows)
+    return told.names[last] if others and well else None
 
 
 def _mistyped(row: Comparison) -> bool:

@@ -91,8 +91,9 @@ def tables(report: Report, macros: Any) -> tuple[dict[str, dict[str, Any]], dict
         "correctness": (), "latency": (pictures.reach(bounds),), "memory": (in_memory,),
     }  # fmt: skip
     hidden = {name for name in ("Environment", "Device") if len({SHARED[name](row) for row in rows}) <= 1}
-    if all(row.hot for row in rows):
-        hidden.add("FLOP/s")  # a section of their own shows rates, beside the device's peaks
+    counted = any(timed.this.rates.tflops or timed.baseline.rates.tflops for row in rows for timed in row.timed)
+    if not counted or all(row.hot for row in rows):
+        hidden.add("FLOP/s")  # unknown; or a section of their own shows rates, beside the device's peaks
     shared = {name.lower(): _column(map(key, rows)) for name, key in SHARED.items()}
     index: dict[str, Any] = {"rows": {"id": [r.id for r in rows], "kind": _column(r.kind for r in rows), **shared}}
     found = {}

@@ -6,9 +6,12 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from reports.compare.outputs import forms, other_bits
 from reports.model import Bits, Correctness, CorrectnessSide, OutputSide
-from reports.render.of_operators import also, changes
+from reports.render.of_operators import also, changes, to_do
+from reports.render.verdict_text import BROKE
 
 
 def output(name: str = "", layout: str = "contiguous", bits: str = "a", dtype: str = "float32") -> OutputSide:
@@ -78,3 +81,21 @@ def test_where_the_verdict_moved_other_bits_are_no_news() -> None:
     row = row_of([output()], [output(bits="b")])
     row.correctness = replace(row.correctness, baseline=replace(row.correctness.baseline, status="wrong"))
     assert said(row) == []
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "said"),
+    [
+        ({"2.3.0": "regressed"}, "stay below it"),
+        ({"2.3.0": "regressed", "2.5.0": "regressed"}, "stay below it"),
+        ({"2.3.0": "regressed", "2.5.0": "pass"}, "go on to 2.5.0"),
+    ],
+)
+def test_where_a_later_version_is_as_before_it_is_named(verdicts: dict[str, str], said: str) -> None:
+    rows = [
+        SimpleNamespace(environment=name, timed=[], correctness=SimpleNamespace(verdict=verdict))
+        for name, verdict in verdicts.items()
+    ]
+    told: Any = SimpleNamespace(state=BROKE, rows=rows, names={name: name for name in verdicts})
+    [advice] = to_do(told, [])
+    assert said in advice
