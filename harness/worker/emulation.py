@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from . import contractions, dtypes, factorisations, inputs, outputs, rounding, tensors
+from . import contractions, dtypes, factorisations, inputs, outputs, rounding, scattered, tensors
 
 if TYPE_CHECKING:
     from .dtypes import Array
@@ -140,10 +140,10 @@ class Call:
 
     def run(self) -> Any:
         special = contractions.special(self)
+        if special is None and (not self.noisy or self.exact):
+            special = self.function(*self.args, **self.kwargs)
         if special is not None:
-            return special
-        if not self.noisy or self.exact:
-            return self.function(*self.args, **self.kwargs)
+            return scattered.added(self, special)
         small = all(value.numel() <= LARGE for value in tensors.flat((self.args, self.kwargs)))
         erring = None
         if small:  # before the operator writes into what it is given
@@ -171,8 +171,8 @@ class Call:
         return self.draws.moved(value.clone() if copy else value, unit) if is_moved else value
 
     def inexact(self, exact: Any, erring: Any) -> Any:
-        """The one where float32 holds it, else the other: nothing is lost that any arithmetic would keep."""
-        return torch.where(exact.float().to(exact.dtype) == exact, exact, erring)
+        """The one where the dtype holds it, else the other: nothing is lost that any arithmetic would keep."""
+        return torch.where(exact.to(self.dtype).to(exact.dtype) == exact, exact, erring)
 
     def lacking(self, terms: int) -> int:
         """How many of so many terms a sum is to lack."""

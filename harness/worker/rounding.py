@@ -46,7 +46,7 @@ def effective(precision: Iterable[str], dtype: str) -> list[str]:
     return [name for name in known if name in precision]
 
 
-def sum_error(squares: Any, total: Any, terms: int, unit: float) -> Any:
+def sum_error(squares: Any, total: Any, terms: float, unit: float) -> Any:
     """Standard deviation of the error of adding `terms` products one by one, each partial sum rounded.
 
     `squares` is the sum of the products' squares, `total` their sum. Rounding errors are independent and of mean zero

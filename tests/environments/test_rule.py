@@ -98,6 +98,16 @@ def test_tf32_is_right_where_it_is_declared(environments: list[Environment], tmp
         assert said is (declared is None)
 
 
+def test_sums_in_float16_are_right_where_they_are_declared(environments: list[Environment], tmp_path: Path) -> None:
+    solution = ONE_BY_ONE.replace("torch.zeros(64, 64)", "torch.zeros(64, 64, dtype=x.dtype)")
+    for name, declared, status in (("plain", None, "wrong"), ("declared", ["float16_sums"], "ok")):
+        (tmp_path / name).mkdir()
+        result = judged(
+            environments[-1], "float16", "x @ y", PRODUCT, solution, tmp_path / name, precision=declared
+        )
+        assert result["status"] == status, result["message"]
+
+
 @pytest.mark.parametrize(
     ("model", "inputs", "solution", "status"),
     [

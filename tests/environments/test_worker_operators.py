@@ -68,6 +68,30 @@ def test_a_transform_errs_by_its_passes(environments: list[Environment], tmp_pat
     assert [costs["row"] for costs in result["recipes"][0].costs] == pytest.approx([deviation] * 2, rel=0.2)
 
 
+F = "torch.nn.functional."
+MEETING = [
+    operator(f"{F}conv2d", ("input", [32, 16, 16, 16]), ("weight", [16, 16, 7, 7]), ("bias", [16]), padding=3),
+    operator(f"{F}conv_transpose2d", ("input", [4, 32, 14, 14]), ("weight", [32, 16, 5, 5]), padding=2),
+    operator(f"{F}fold", [2, 200, 256], output_size=[16, 16], kernel_size=5, padding=2),
+    operator(f"{F}avg_pool2d", [2, 8, 32, 32], kernel_size=5, stride=1),
+    operator(
+        f"{F}layer_norm", ("input", [512, 64]), ("weight", [64]), ("bias", [64]), normalized_shape=[64],
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("asked", MEETING, ids=lambda asked: asked["name"].rpartition(".")[2])
+def test_what_meets_in_an_output_is_added_in_its_dtype(
+    environments: list[Environment], asked: dict[str, Any], tmp_path: Path
+) -> None:
+    case = case_of(environments[0], tmp_path, asked, "bfloat16", backward=True)
+    for environment in environments:
+        result, target = judged(environment, case)
+        assert result["status"] == "ok", result["message"]
+        worst = max(each.truth.max_units for each in target.outputs if each.truth and each.truth.max_units is not None)
+        assert 0.6 < worst < 2.5, "as far off as the arithmetic that it is measured by"
+
+
 COARSE = """
 import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode
