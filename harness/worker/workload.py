@@ -43,6 +43,12 @@ class Trial:
     def sha256(self) -> str:
         return inputs.digest(self.arrays)
 
+    @property
+    def sources(self) -> list[Array]:
+        """The inputs of a problem, as its model sees them: some lie among other elements in memory."""
+        assert self.workload.problem is not None
+        return self.workload.sources(self.arrays)
+
     def truth(
         self, precision: Sequence[str] = (), output: str = "", like: tuple[Shape, str] | None = None
     ) -> Exact | None:
