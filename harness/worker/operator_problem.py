@@ -101,15 +101,19 @@ def _each(request: wire.OperatorRequest) -> Iterator[wire.TensorRequest]:
     return (tensor for argument in request.tensors for tensor in argument.tensors)
 
 
-def laid_out(request: wire.OperatorRequest | None, arguments: Sequence[Any]) -> list[Any]:
-    """The arguments that the operator is called with: views of what was `drawn`. A problem file's are as they are."""
+def laid_out(
+    request: wire.OperatorRequest | None, arguments: Sequence[Any], contiguous: bool = False
+) -> list[Any]:  # fmt: skip
+    """The arguments that the operator is called with: views of what was `drawn`, or `contiguous` copies of these. A
+    problem file's are as they are."""
     if request is None:
         return list(arguments)
     each = _each(request)
 
     def view(tensor: Any) -> Any:
         own = next(each)
-        return tensor[own.offset :].as_strided(own.shape, own.strides) if own.strides else tensor
+        found = tensor[own.offset :].as_strided(own.shape, own.strides) if own.strides else tensor
+        return found.contiguous() if contiguous else found
 
     return [tensors.each_tensor(value, view) for value in arguments]
 

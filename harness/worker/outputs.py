@@ -102,10 +102,6 @@ class Graph(NamedTuple):
         plain = {name or "output": tensor.detach() for name, tensor in self.outputs.items()}
         return {**plain, **self.gradients()}
 
-    def contiguous(self) -> Graph:
-        """Along the same directions, with no layout of their own."""
-        return self._replace(along=[direction.contiguous() for direction in self.along])
-
     def gradients(self, kept: bool = False) -> Outputs:
         """`grad of x`, by autograd; None for what has none. `kept`: the graph, for another time."""
         leaves = list(self.leaves.values())
@@ -129,10 +125,12 @@ def _alike(one: Any, other: Any) -> bool:
     return one is other if one is None or other is None else tensors.alike(one, other)
 
 
-def graph(directions: Directions, model: Any, arguments: Sequence[Any]) -> Graph:
+def graph(
+    directions: Directions, model: Any, arguments: Sequence[Any], contiguous: bool = False
+) -> Graph:  # fmt: skip
     """Of a call of the model: gradients are of every floating-point input, but for an operator's `without_gradient`,
     and every parameter. They are taken along directions that are drawn once, and are the same bytes everywhere: along
-    ones, as of a sum, those of softmax and normalisations vanish."""
+    ones, as of a sum, those of softmax and normalisations vanish. `contiguous`: whatever their layout."""
     places, without = itertools.count(), getattr(model, "without_gradient", ())
 
     def leaf(tensor: Any) -> Any:
@@ -148,6 +146,7 @@ def graph(directions: Directions, model: Any, arguments: Sequence[Any]) -> Graph
         if not roots:
             raise wire.Failed(protocol.UNSUPPORTED, "returns nothing that has a gradient")
         along = [directions.of(number, tensor) for number, tensor in enumerate(roots.values())]
+        along = [direction.contiguous() for direction in along] if contiguous else along
     return Graph(outputs, leaves, list(roots.values()), along)
 
 
@@ -173,7 +172,7 @@ class Directions:
         self.made: dict[Any, Any] = {}
 
     def of(self, number: int, like: Any) -> Any:
-        """A tensor of the output's shape, dtype and device. `wire.Failed` where the layout does not fit the shape."""
+        """A tensor of the output's shape, dtype and device. `wire.Failed` where the layout does not fit."""
         key = number, tuple(like.shape), like.dtype, like.device
         if key not in self.made:  # by numpy: what PyTorch rounds may be another's to compute
             self.made[key] = self._laid_out(number, like)
@@ -191,5 +190,6 @@ class Directions:
         try:
             steps = layouts.strides(self.layout, like.shape)
         except ValueError as error:
-            raise wire.Failed(protocol.UNSUPPORTED, f"takes no such gradient: {error}") from None
+            words = f"is given no gradient: {error}; give `backward` another direction in matrix.yaml"
+            raise wire.Failed(protocol.NOT_RUN, words) from None
         return plain.view(-1).as_strided(plain.shape, steps)

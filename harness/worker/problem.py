@@ -121,25 +121,10 @@ class ProblemWorkload:
     def bind(self, model: Any, arguments: Sequence[Any], contiguous: bool = False) -> Callable[[], Any]:
         """A call that gives what the model returns; with `backward`, gradients beside it. `contiguous`: on tensors that
         have no other layout, as its truth is computed, whatever becomes of others."""
-        given = operator_problem.laid_out(self.operator, arguments)
-        if contiguous:
-            given = [tensors.each_tensor(value, lambda tensor: tensor.contiguous()) for value in given]
+        given = operator_problem.laid_out(self.operator, arguments, contiguous)
         if not self.backward:
             return lambda: model(*given)
-
-        def step() -> outputs.Outputs:
-            graph = outputs.graph(self.directions, model, given)
-            return (graph.contiguous() if contiguous else graph).step()
-
-        return step
-
-    def graph(self, model: Any, arguments: Sequence[Any]) -> outputs.Graph:
-        return outputs.graph(self.directions, model, operator_problem.laid_out(self.operator, arguments))
-
-    def sources(self, arrays: list[Array]) -> list[Array]:
-        """The inputs as the model sees them, whatever lies between their elements in memory."""
-        assert isinstance(arrays, Inputs)
-        return Inputs(operator_problem.laid_out(self.operator, arrays.values))
+        return lambda: outputs.graph(self.directions, model, given, contiguous).step()
 
     def saw(self, found: outputs.Outputs) -> None:
         """The outputs of the reference, by name: from now on it is known what they are like."""
@@ -162,12 +147,12 @@ class ProblemWorkload:
         _seed(self.index["seed"])
 
     def drawn_by_model(self, device: str) -> list[bytes] | None:
-        """As `drawn`, once Model was made; None where it cannot be."""
+        """As `tensors.drawn`, once Model was made; None where it cannot be."""
         try:
             self.model(self.problem, "Model", device)
         except Exception:
             return None
-        return drawn(device)
+        return tensors.drawn(device)
 
     def draws(self, call: Callable[[], Any]) -> bool:
         """Whether a call of the reference gives something else under another seed."""
@@ -310,9 +295,3 @@ class ProblemWorkload:
                 values, any_short = emulation.exact(self, arrays, lacking)
             if any_short:
                 yield WrongAnswer("short", f"sums without {name}", None, values[self.main])
-
-
-def drawn(device: str) -> list[bytes]:
-    """How far PyTorch's generators have come: their states, in bytes."""
-    states = [torch.random.get_rng_state(), *([torch.cuda.get_rng_state()] if device == "cuda" else [])]
-    return [tensors.to_bytes(state) for state in states]

@@ -166,7 +166,8 @@ class ModelReference:
         return self.workload.bind(self.model, arguments)
 
     def graph(self, arguments: list[Any]) -> outputs.Graph:
-        return self.workload.graph(self.model, arguments)
+        given = operator_problem.laid_out(self.workload.operator, arguments)
+        return outputs.graph(self.workload.directions, self.model, given)
 
     def judged(self, call: Callable[[], Any]) -> Any:
         with self.workload.drawing:
