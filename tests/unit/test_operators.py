@@ -76,7 +76,8 @@ def test_operators_share_launches_in_groups() -> None:
 
 
 def test_a_matrix_of_operators_is_written_and_read_again() -> None:
-    matrix = matrix_of({**TOPK, "shapes": {"input": {"shape": [8], "values": "integers", "below": 5}}})
+    given = {"shape": [8, 8], "values": "integers", "below": 5, "layout": "transposed", "requires_grad": False}
+    matrix = matrix_of({**TOPK, "shapes": {"input": given}, "backward": "sum"})
     assert parse_matrix(matrix_text(matrix)) == matrix
 
 
