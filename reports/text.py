@@ -9,9 +9,11 @@ import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from harness.schema.run_records import WorkloadInfo
 from harness.typed import typed_by_nox, words_of
+from harness.worker import layouts
 from reports.model import BACKWARD, COLD, Comparison, CorrectnessSide, Judged, LatencySide, Memory, Rate, Rates
 
 ABSENT = "\N{EM DASH}"
@@ -175,9 +177,11 @@ def rates_text(found: Rates) -> str:
 
 
 def shape_text(workload: WorkloadInfo | None) -> str:
-    """Such as "B1 H8 S512 D64, causal"; empty of a problem, whose file says what its tensors are."""
+    """Such as "B1 H8 S512 D64, causal"; of an operator, which tensors are not contiguous; empty of a problem file."""
     if workload is None:
         return ""
+    if workload.operator:
+        return _layouts_text(workload.operator, workload.backward)
     sizes = {"B": workload.batch, "H": workload.heads, "S": workload.seq_len, "D": workload.head_dim}
     if None in sizes.values():
         return ""
@@ -190,6 +194,21 @@ def shape_text(workload: WorkloadInfo | None) -> str:
         "with gradients" if workload.backward else "",
     ]
     return ", ".join([" ".join(f"{name}{size}" for name, size in sizes.items()), *filter(None, more)])
+
+
+def _layouts_text(operator: Mapping[str, Any], backward: bool) -> str:
+    """Such as "input channels_last, tensor 2 strides (0, 1), along the gradient of a sum"."""
+    found = []
+    for number, argument in enumerate(operator["tensors"], 1):
+        name = argument["name"] or f"tensor {number}"
+        for each in argument["tensors"]:
+            if each.get("strides"):
+                found.append(f"{name} {layouts.named(each['shape'], each['strides'], each['offset'])}")
+            if backward and not each.get("requires_grad", True):
+                found.append(f"{name} without gradient")
+    if backward and (direction := operator.get("direction")):
+        found.append("along the gradient of a sum" if direction == layouts.SUM else f"gradient given {direction}")
+    return ", ".join(found)
 
 
 def tally_text(counts: Mapping[str, int]) -> str:

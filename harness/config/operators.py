@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeGuard
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from harness.config.kernels import Dtype, Flags, Kernel, Name, SourcePath
 from harness.config.yaml_files import Model
 from harness.config.yaml_problems import Refused
 from harness.errors import meant
 from harness.schema.records import Device
-from harness.worker import protocol, wire
+from harness.worker import layouts, protocol, wire
 from harness.worker.protocol import BACKWARD
 
 PYTORCH = "pytorch"  # as --kernel has it: all groups of operators
@@ -21,18 +21,25 @@ GROUP = 50  # workloads that share a launch: more would take longer than a launc
 COMPILED_GROUP = 5  # of those that are compiled in it
 COMPILED = ".compiled"  # ends the name of what is
 VALUES = ("normal", "uniform", "positive", "integers", "boolean", "positive_definite")
+KEYS = ("shape", "values", "below", "layout", "strides", "requires_grad")  # of a tensor
 SHAPE = "a shape, such as [64, 4096]; or with its values: {shape: [64], values: integers, below: 100}"
 
 
+def _are_sizes(value: object) -> TypeGuard[list[int]]:
+    return isinstance(value, list) and all(type(size) is int and size >= 0 for size in value)
+
+
 def _tensor(value: object) -> wire.TensorRequest:
-    if isinstance(value, list) and all(type(size) is int and size >= 0 for size in value):
+    if _are_sizes(value):
         return wire.TensorRequest(shape=value)
     if not isinstance(value, dict):
         raise Refused("not a shape", f"write {SHAPE}")
-    if unknown := sorted(set(value) - {"shape", "values", "below"}):
-        raise Refused(f"{unknown[0]!r} is no key of a tensor", f"write {SHAPE}")
+    if unknown := sorted(set(value) - set(KEYS)):
+        raise Refused(
+            f"{unknown[0]!r} is no key of a tensor", f"{meant(str(unknown[0]), KEYS)}take some of: {', '.join(KEYS)}"
+        )
     values, below, shape = value.get("values", "normal"), value.get("below"), value.get("shape")
-    if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
+    if not _are_sizes(shape):
         raise Refused("a tensor's shape is missing, or no list of sizes", f"write {SHAPE}")
     if values not in VALUES:
         raise Refused(f"values: {values!r}", f"{meant(str(values), VALUES)}take one of: {', '.join(VALUES)}")
@@ -40,7 +47,34 @@ def _tensor(value: object) -> wire.TensorRequest:
         raise Refused("values: integers are drawn from 0 up to `below`", f"write {SHAPE}")
     if values == "positive_definite" and (len(shape) < 2 or shape[-1] != shape[-2]):
         raise Refused("values: positive_definite matrices are square", "make the last two sizes equal")
-    return wire.TensorRequest(shape=shape, values=values, below=below or 2)
+    strides, offset = _strides(value, shape)
+    if values == "positive_definite" and strides:
+        raise Refused("values: positive_definite matrices are contiguous", "remove layout, or strides")
+    requires_grad = value.get("requires_grad", True)
+    if type(requires_grad) is not bool:
+        raise Refused(f"requires_grad: {requires_grad!r}", "write true or false")
+    return wire.TensorRequest(shape, values, below or 2, strides, offset, requires_grad)
+
+
+def _strides(value: Mapping[str, Any], shape: list[int]) -> tuple[list[int], int]:
+    """Strides and offset, in elements; no strides where it is contiguous."""
+    layout, strides = value.get("layout"), value.get("strides")
+    if layout is not None and strides is not None:
+        raise Refused("layout and strides say the same", "remove one")
+    if strides is not None:
+        if not _are_sizes(strides) or len(strides) != len(shape):
+            way_out = "such as shape: [64, 4096], strides: [0, 1] of 64 rows that are one in memory"
+            raise Refused("strides are numbers of elements, one for each size of the shape", way_out)
+        return strides, 0
+    if layout is None:
+        return [], 0
+    if layout not in layouts.NAMES:
+        way_out = f"{meant(str(layout), layouts.NAMES)}take one of: {', '.join(layouts.NAMES)}; or give strides"
+        raise Refused(f"layout: {layout!r}", way_out)
+    try:
+        return layouts.strides(layout, shape), int(layout == layouts.OFFSET)
+    except ValueError as error:
+        raise Refused(f"layout: {error}", "take another layout, or give strides") from None
 
 
 def _argument(value: object, name: str = "") -> wire.ArgumentRequest:
@@ -71,6 +105,12 @@ def _is_operator(name: str) -> str:
     return name
 
 
+def _is_direction(value: object) -> object:
+    if type(value) is not bool and value not in layouts.DIRECTIONS:
+        raise Refused("neither true nor false nor a direction", f"directions are {', '.join(layouts.DIRECTIONS)}")
+    return value
+
+
 class Operator(Model):
     """An operator of PyTorch's, or a problem file whose Model is all there is: measured in each environment."""
 
@@ -84,7 +124,8 @@ class Operator(Model):
     shapes: Annotated[list[Any] | dict[str, Any], AfterValidator(_checked)] = Field(
         default=[],
         description="of each tensor that it is given, in turn or by name; instead of a shape a list of shapes, for a "
-        "list of tensors, or {shape: ..., values: ..., below: ...} with values " + ", ".join(VALUES),
+        f"list of tensors, or its keys: shape; values ({', '.join(VALUES)}), with below, the end of integers; layout ("
+        f"{', '.join(layouts.NAMES)}), or strides in elements; requires_grad, false of what has no gradient",
     )
     arguments: dict[str, Any] = Field(
         default={}, description="what else it is given, by name; a text such as torch.float64 is what is called so"
@@ -92,10 +133,11 @@ class Operator(Model):
     dtypes: list[Dtype] = Field(
         default=["float32"], min_length=1, description="what floating-point tensors, and a Model's weights, are cast to"
     )
-    backward: bool = Field(
+    backward: Annotated[bool | Literal["sum", "channels_last", "transposed"], BeforeValidator(_is_direction)] = Field(
         default=False,
         description="whether gradients are compared, and a call with them, and its backward pass by itself, are timed, "
-        "too",
+        "too; true: the gradient of the output is contiguous; sum: it is that of its sum, with strides of zero; or its "
+        "layout",
     )
     compile: bool = Field(
         default=False, description="whether it is measured under torch.compile, too, beside the plain call"
@@ -109,6 +151,8 @@ class Operator(Model):
             raise Refused("give one of: operator, problem", "such as operator: torch.topk")
         if self.problem is not None and (self.shapes or self.arguments):
             raise Refused("shapes and arguments are an operator's", "remove them: the file has get_inputs")
+        if self.problem is not None and not isinstance(self.backward, bool):
+            raise Refused(f"backward: {self.backward} is an operator's", "write true, and do it in the file's Model")
         if self.operator is not None and not self.shapes:
             raise Refused(f"{self.operator} is given no tensor", "add them: shapes: [[64, 4096]]")
         if self.called.endswith(COMPILED):
@@ -136,7 +180,8 @@ class Operator(Model):
         """None of a problem file."""
         if self.operator is None:
             return None
-        return wire.OperatorRequest(self.operator, parse_shapes(self.shapes), dict(self.arguments))
+        direction = "" if isinstance(self.backward, bool) else self.backward
+        return wire.OperatorRequest(self.operator, parse_shapes(self.shapes), dict(self.arguments), direction)
 
     def workloads(self) -> list[Measured]:
         """Such as topk-fp32, layer_norm.backward-fp32, layer_norm.compiled-fp32."""

@@ -12,7 +12,7 @@ import os
 import torch
 from torch.autograd import profiler
 
-from . import outputs, problem_files, protocol, tensors, wire
+from . import operator_problem, outputs, problem_files, protocol, tensors, wire
 
 
 def calls(request: wire.CallsRequest) -> wire.CallsResult:
@@ -38,7 +38,8 @@ def _called(path: str, operator: wire.OperatorRequest | None, device: str) -> se
     module = problem_files.module_of(path, operator)
     torch.manual_seed(0)
     model = problem_files.construct(module.Model, module.get_init_inputs()).to(device)
-    inputs = [tensors.each_tensor(value, lambda tensor: tensor.to(device)) for value in module.get_inputs()]
+    made = [tensors.each_tensor(value, lambda tensor: tensor.to(device)) for value in module.get_inputs()]
+    inputs = operator_problem.laid_out(operator, made)
     with profiler.profile() as profile:
         model(*inputs)
         with contextlib.suppress(wire.Failed, RuntimeError):  # it has no gradients, or not on this device

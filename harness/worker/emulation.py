@@ -264,7 +264,7 @@ def exact(
     model = _doubled(_copied(workload))
     arguments = workload.arguments(arrays, "cpu", lambda tensor: tensor.double())
     with doing(arithmetic):
-        output = workload.call(model, arguments)
+        output = workload.bind(model, arguments, contiguous=True)()
     found = outputs.named(output).items()
     values = {name: np.array(tensor.detach().numpy(), dtype=np.float64, order="C") for name, tensor in found}
     return values, arithmetic.shortened
@@ -277,7 +277,7 @@ def emulated(
     model = _copied(workload)
     arguments = workload.arguments(arrays, "cpu")
     with doing(Arithmetic(Realisation(realisation), precision)):
-        output = workload.call(model, arguments)
+        output = workload.bind(model, arguments, contiguous=True)()
     found = outputs.named(output)
     return {name: dtypes.decode(tensors.to_array(t), tensors.dtype_name(t)) for name, t in found.items()}
 

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Union
 
 import torch
 
-from . import protocol, tensors, wire
+from . import operator_problem, protocol, tensors, wire
 
 if TYPE_CHECKING:
     from .problem import ProblemWorkload
@@ -234,7 +234,8 @@ class Model:
         size = sum(a.numel() * a.element_size() for a in arguments if isinstance(a, torch.Tensor))
         device = next((a.device for a in arguments if isinstance(a, torch.Tensor)), "cpu")
         tensors.leave_poison_behind(size, device, fill)
-        return lambda: self.model(*arguments)
+        given = operator_problem.laid_out(self.origin[1].operator, arguments)
+        return lambda: self.model(*given)
 
 
 Kernel = Union[Extension, Model]

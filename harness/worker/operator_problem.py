@@ -8,11 +8,11 @@ from __future__ import annotations
 import difflib
 import inspect
 from functools import reduce
-from typing import Any, Callable
+from typing import Any, Callable, Iterator, Sequence
 
 import torch
 
-from . import protocol, wire
+from . import layouts, protocol, tensors, wire
 
 
 def missing(name: str) -> wire.Failed:
@@ -45,6 +45,11 @@ class Operator(torch.nn.Module):  # type: ignore[misc]
             name: found(value) if isinstance(value, str) and value.startswith("torch.") else value
             for name, value in request.arguments.items()
         }
+
+    @property
+    def without_gradient(self) -> set[int]:
+        """Places among its tensors of those that have none."""
+        return {place for place, each in enumerate(_each(self.request)) if not each.requires_grad}
 
     @property
     def names(self) -> list[str]:
@@ -92,9 +97,33 @@ class OperatorProblem:
         return [own if argument.several else own[0] for argument, own in zip(self.request.tensors, made)]
 
 
+def _each(request: wire.OperatorRequest) -> Iterator[wire.TensorRequest]:
+    return (tensor for argument in request.tensors for tensor in argument.tensors)
+
+
+def laid_out(
+    request: wire.OperatorRequest | None, arguments: Sequence[Any], contiguous: bool = False
+) -> list[Any]:  # fmt: skip
+    """The arguments that the operator is called with: views of what was `drawn`, or `contiguous` copies of these. A
+    problem file's are as they are."""
+    if request is None:
+        return list(arguments)
+    each = _each(request)
+
+    def view(tensor: Any) -> Any:
+        own = next(each)
+        found = tensor[own.offset :].as_strided(own.shape, own.strides) if own.strides else tensor
+        return found.contiguous() if contiguous else found
+
+    return [tensors.each_tensor(value, view) for value in arguments]
+
+
 def drawn(request: wire.TensorRequest) -> Any:
-    """A tensor of the values that are asked for, in float32 where they are numbers with a fraction."""
+    """A tensor of the values that are asked for, in float32 where they are numbers with a fraction. Of one that has
+    strides, all its memory in one dimension: inputs are stored, copied and compared like that."""
     shape, values = request.shape, request.values
+    if request.strides:
+        shape = [layouts.elements(shape, request.strides, request.offset)]
     if values == "integers":
         return torch.randint(0, request.below, shape)
     if values == "boolean":

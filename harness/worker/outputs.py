@@ -8,13 +8,14 @@ imaginary parts, in a last dimension of two. None is no output.
 from __future__ import annotations
 
 import inspect
+import itertools
 import types
 from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple, Sequence
 
 import numpy as np
 import torch
 
-from . import dtypes, inputs, protocol, tensors, wire
+from . import dtypes, inputs, layouts, protocol, tensors, wire
 
 Outputs = Dict[str, Any]  # tensors by name
 DIRECTIONS = 20240611  # seed of what gradients are taken along
@@ -23,6 +24,11 @@ SERVES_ONCE = "backward cannot be called a second time on the same graph"
 
 def named(value: Any) -> Outputs:
     """`wire.Failed`, unsupported, where something else is returned, or nothing."""
+    return {name: _plain(tensor, name) for name, tensor in _returned(value).items()}
+
+
+def _returned(value: Any) -> Outputs:
+    """As they are: complex ones, too."""
     found = dict(_named(value, ""))
     if not found:
         raise wire.Failed(protocol.UNSUPPORTED, f"returns {type(value).__name__} without a tensor in it")
@@ -37,7 +43,7 @@ def main(dtype_of: Mapping[str, str]) -> str:
 
 def _named(value: Any, name: str) -> Iterator[tuple[str, Any]]:
     if isinstance(value, torch.Tensor):
-        yield name, _plain(value, name)
+        yield name, value
     elif isinstance(value, (bool, int, float)):
         yield name, torch.tensor(value)
     elif value is not None:
@@ -119,46 +125,71 @@ def _alike(one: Any, other: Any) -> bool:
     return one is other if one is None or other is None else tensors.alike(one, other)
 
 
-def graph(directions: Directions, model: Any, arguments: Sequence[Any]) -> Graph:
-    """Of a call of the model: gradients are of every floating-point input and parameter. They are taken along
-    directions that are drawn once, and are the same bytes everywhere: along ones, as of a sum, those of softmax and
-    normalisations vanish."""
+def graph(
+    directions: Directions, model: Any, arguments: Sequence[Any], contiguous: bool = False
+) -> Graph:  # fmt: skip
+    """Of a call of the model: gradients are of every floating-point input, but for an operator's `without_gradient`,
+    and every parameter. They are taken along directions that are drawn once, and are the same bytes everywhere: along
+    ones, as of a sum, those of softmax and normalisations vanish. `contiguous`: whatever their layout."""
+    places, without = itertools.count(), getattr(model, "without_gradient", ())
+
+    def leaf(tensor: Any) -> Any:
+        has_one = next(places) not in without and tensor.is_floating_point()
+        return tensor.detach().requires_grad_(has_one)
+
     with torch.enable_grad():
-        given = [tensors.each_float(value, lambda tensor: tensor.detach().requires_grad_()) for value in arguments]
-        outputs = named(model(*given))
+        given = [tensors.each_tensor(value, leaf) for value in arguments]
+        returned = _returned(model(*given))
+        outputs = {name: _plain(tensor, name) for name, tensor in returned.items()}
         leaves = {**_leaves(model, given), **{name: p for name, p in model.named_parameters() if p.requires_grad}}
-        roots = {name: tensor for name, tensor in outputs.items() if tensor.requires_grad}
+        roots = {name: tensor for name, tensor in returned.items() if tensor.requires_grad}
         if not roots:
             raise wire.Failed(protocol.UNSUPPORTED, "returns nothing that has a gradient")
         along = [directions.of(number, tensor) for number, tensor in enumerate(roots.values())]
+        along = [direction.contiguous() for direction in along] if contiguous else along
     return Graph(outputs, leaves, list(roots.values()), along)
 
 
 def _leaves(model: Any, given: Sequence[Any]) -> Outputs:
-    """The floating-point tensors among arguments, by the parameters of `forward`."""
+    """The tensors among arguments that have a gradient, by the parameters of `forward`."""
     names = list(getattr(model, "names", ()))  # an operator's
     if not names:
         names = list(inspect.signature(model.forward).parameters)
     found: Outputs = {}
     for number, value in enumerate(given):
-        own = [tensor for tensor in tensors.flat([value]) if tensor.is_floating_point()]
+        own = list(enumerate(tensors.flat([value])))
         name = names[number] if number < len(names) else f"argument {number + 1}"
-        found.update({name if len(own) == 1 else f"{name}[{at}]": tensor for at, tensor in enumerate(own)})
+        found.update({name if len(own) == 1 else f"{name}[{at}]": t for at, t in own if t.requires_grad})
     return found
 
 
 class Directions:
-    """Approximately normal numbers for each output, rounded to the workload's dtype: the same for its float64 truth."""
+    """Approximately normal numbers for each output, in the order of memory, rounded to the workload's dtype: the same
+    for its float64 truth. Of a sum they are ones."""
 
-    def __init__(self, dtype: str) -> None:
-        self.dtype = dtype
+    def __init__(self, dtype: str, layout: str = "") -> None:
+        self.dtype, self.layout = dtype, layout
         self.made: dict[Any, Any] = {}
 
     def of(self, number: int, like: Any) -> Any:
-        """A tensor of the output's shape, dtype and device."""
+        """A tensor of the output's shape, dtype and device. `wire.Failed` where the layout does not fit."""
         key = number, tuple(like.shape), like.dtype, like.device
         if key not in self.made:  # by numpy: what PyTorch rounds may be another's to compute
-            drawn = inputs.deviates(DIRECTIONS, number, 0, like.numel()).astype(np.float64)
-            rounded = dtypes.quantise(drawn, self.dtype).reshape(tuple(like.shape))
-            self.made[key] = torch.from_numpy(rounded).to(device=like.device, dtype=like.dtype)
+            self.made[key] = self._laid_out(number, like)
         return self.made[key]
+
+    def _laid_out(self, number: int, like: Any) -> Any:
+        if self.layout == layouts.SUM:
+            return torch.ones((), dtype=like.dtype, device=like.device).expand(like.shape)
+        parts = (2,) if like.is_complex() else ()
+        drawn = inputs.deviates(DIRECTIONS, number, 0, like.numel() * (*parts, 1)[0]).astype(np.float64)
+        rounded = torch.from_numpy(dtypes.quantise(drawn, self.dtype).reshape(*like.shape, *parts))
+        plain = (torch.view_as_complex(rounded) if parts else rounded).to(device=like.device, dtype=like.dtype)
+        if not self.layout:
+            return plain
+        try:
+            steps = layouts.strides(self.layout, like.shape)
+        except ValueError as error:
+            words = f"is given no gradient: {error}; give `backward` another direction in matrix.yaml"
+            raise wire.Failed(protocol.NOT_RUN, words) from None
+        return plain.view(-1).as_strided(plain.shape, steps)

@@ -53,7 +53,7 @@ def look(output: Output, own: Exact | None, trial: Trial, limits: Mapping[str, f
     if own is not None and own.values.shape == value.shape:
         if output.is_counted and not np.array_equal(value, own.values):
             dtype = trial.workload.dtype
-            sources = [dtypes.decode(a, dtype) for a in trial.arrays if a.dtype == dtypes.STORAGE[dtype]]
+            sources = [dtypes.decode(a, dtype) for a in trial.sources if a.dtype == dtypes.STORAGE[dtype]]
             if agreement.chooses_alike(sources, value, own.values):
                 value = own.values
         truth = agreement.compare_both(value, again, own.values, limits, own.error_scale)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Sequence
 import numpy as np
 import torch
 
-from . import dtypes, emulation, outputs, protocol, rounding, tensors, wire
+from . import dtypes, emulation, operator_problem, outputs, protocol, rounding, tensors, wire
 from .faulty import WrongAnswer
 from .problem_files import Inputs, construct, made, module_of
 
@@ -52,7 +52,7 @@ class ProblemWorkload:
         self.outputs: dict[str, tuple[Shape, str]] = {}  # shape and dtype of each: known once the reference has run
         self.shape: Shape | None = None  # of the one that stands for all, and its dtype
         self.out_dtype = ""
-        self.directions = outputs.Directions(self.dtype)
+        self.directions = outputs.Directions(self.dtype, self.operator.direction if self.operator else "")
         self.recent: tuple[str, dict[Any, Any]] = "", {}  # what was computed of the last inputs, for each output
         self.judges_model = False  # itself, and not a kernel by it
         self.no_truth = ""
@@ -118,9 +118,13 @@ class ProblemWorkload:
             note = f"{name}'s weights have other names or shapes than Model's: it keeps those of the same seed"
         return model.to(device=device, dtype=getattr(torch, self.dtype)), note
 
-    def call(self, model: Any, arguments: Sequence[Any]) -> Any:
-        """What the model returns; with `backward`, gradients beside it."""
-        return outputs.graph(self.directions, model, arguments).step() if self.backward else model(*arguments)
+    def bind(self, model: Any, arguments: Sequence[Any], contiguous: bool = False) -> Callable[[], Any]:
+        """A call that gives what the model returns; with `backward`, gradients beside it. `contiguous`: on tensors that
+        have no other layout, as its truth is computed, whatever becomes of others."""
+        given = operator_problem.laid_out(self.operator, arguments, contiguous)
+        if not self.backward:
+            return lambda: model(*given)
+        return lambda: outputs.graph(self.directions, model, given, contiguous).step()
 
     def saw(self, found: outputs.Outputs) -> None:
         """The outputs of the reference, by name: from now on it is known what they are like."""
@@ -143,12 +147,12 @@ class ProblemWorkload:
         _seed(self.index["seed"])
 
     def drawn_by_model(self, device: str) -> list[bytes] | None:
-        """As `drawn`, once Model was made; None where it cannot be."""
+        """As `tensors.drawn`, once Model was made; None where it cannot be."""
         try:
             self.model(self.problem, "Model", device)
         except Exception:
             return None
-        return drawn(device)
+        return tensors.drawn(device)
 
     def draws(self, call: Callable[[], Any]) -> bool:
         """Whether a call of the reference gives something else under another seed."""
@@ -291,9 +295,3 @@ class ProblemWorkload:
                 values, any_short = emulation.exact(self, arrays, lacking)
             if any_short:
                 yield WrongAnswer("short", f"sums without {name}", None, values[self.main])
-
-
-def drawn(device: str) -> list[bytes]:
-    """How far PyTorch's generators have come: their states, in bytes."""
-    states = [torch.random.get_rng_state(), *([torch.cuda.get_rng_state()] if device == "cuda" else [])]
-    return [tensors.to_bytes(state) for state in states]

@@ -59,7 +59,7 @@ def _traced(
     with operators.running(path) as numbers:
         made = kernels.load(kernel, workload)
         assert isinstance(made, kernels.Model) and isinstance(workload, problem.ProblemWorkload)
-        own, models = problem.drawn(device), workload.drawn_by_model(device)
+        own, models = tensors.drawn(device), workload.drawn_by_model(device)
         if models is not None and not made.given:  # stored weights take the place of what was drawn
             result.draws_as_model = own == models
         call = made.bind(arguments, anew=True)

@@ -149,7 +149,7 @@ class ModelReference:
                 if self.workload.compiled:
                     compile_forward(self.model)
             with torch.no_grad():
-                output = self.workload.call(self.model, arguments)
+                output = self.workload.bind(self.model, arguments)()
             self.workload.saw(outputs.named(output))
         except wire.Failed as error:
             said = str(error)
@@ -163,10 +163,11 @@ class ModelReference:
         return contextlib.nullcontext()
 
     def bind(self, arguments: list[Any]) -> Callable[[], Any]:
-        return lambda: self.workload.call(self.model, arguments)
+        return self.workload.bind(self.model, arguments)
 
     def graph(self, arguments: list[Any]) -> outputs.Graph:
-        return outputs.graph(self.workload.directions, self.model, arguments)
+        given = operator_problem.laid_out(self.workload.operator, arguments)
+        return outputs.graph(self.workload.directions, self.model, given)
 
     def judged(self, call: Callable[[], Any]) -> Any:
         with self.workload.drawing:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from . import kernels, problem_files, protocol, tensors, wire
+from . import kernels, operator_problem, problem_files, protocol, tensors, wire
 
 INDEX = "index.json"
 
@@ -30,13 +30,14 @@ def store(request: wire.StoreRequest) -> wire.StoreResult:
         model = problem_files.construct(module.Model, initial).to(dtype)
         state = {name: writer.encode(value, "weight") for name, value in model.state_dict().items()}
         sets, note, inputs = _inputs(module, request, writer)
+        given = operator_problem.laid_out(request.operator, inputs)
         index = {
             "seed": request.seed,
             "init": [writer.encode(item, "init") for item in initial],
             "state": state,
             "inputs": sets,
             "note": note,
-            "trial_bytes": sum(map(_size_bytes, tensors.flat([*inputs, *_outputs(model, inputs)]))),
+            "trial_bytes": sum(map(_size_bytes, tensors.flat([*inputs, *_outputs(model, given)]))),
         }
     except Exception as error:
         status: protocol.Status = protocol.KILLED if isinstance(error, TooLarge) else protocol.CRASHED

@@ -191,6 +191,12 @@ def synchronise(device: str) -> None:
         torch.cuda.synchronize()
 
 
+def drawn(device: str) -> list[bytes]:
+    """How far PyTorch's generators have come: their states, in bytes."""
+    states = [torch.random.get_rng_state(), *([torch.cuda.get_rng_state()] if device == "cuda" else [])]
+    return [to_bytes(state) for state in states]
+
+
 def lost(device: str) -> str:
     """The CUDA error that ended this process's use of the device, in one line; empty where there is none."""
     if device != "cuda" or not torch.cuda.is_initialized():

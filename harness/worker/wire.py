@@ -82,6 +82,9 @@ class TensorRequest(Request):
     shape: List[int]
     values: str = "normal"
     below: int = 2
+    strides: List[int] = field(default_factory=list)  # in elements; empty: contiguous
+    offset: int = 0  # elements of the memory before its first
+    requires_grad: bool = True
 
 
 class ArgumentRequest(Request):
@@ -98,6 +101,7 @@ class OperatorRequest(Request):
     name: str
     tensors: List[ArgumentRequest]
     arguments: Dict[str, Any] = field(default_factory=dict)
+    direction: str = ""  # of `layouts.DIRECTIONS`: how what gradients are taken along lies in memory
 
 
 class ProblemRequest(Request):

@@ -43,6 +43,14 @@ class Trial:
     def sha256(self) -> str:
         return inputs.digest(self.arrays)
 
+    @property
+    def sources(self) -> list[Array]:
+        """The inputs of a problem as its model sees them: some lie among other elements in memory."""
+        from . import operator_problem, problem_files
+
+        assert self.workload.problem is not None and isinstance(self.arrays, problem_files.Inputs)
+        return problem_files.Inputs(operator_problem.laid_out(self.workload.operator, self.arrays.values))
+
     def truth(
         self, precision: Sequence[str] = (), output: str = "", like: tuple[Shape, str] | None = None
     ) -> Exact | None:

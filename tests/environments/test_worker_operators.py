@@ -59,6 +59,84 @@ def test_gradients_are_outputs_with_a_truth_of_their_own(environments: list[Envi
         assert len(sizes) == 3 and all(size is not None and 0 < size < 1e-4 for size in sizes)
 
 
+def laid_out(shape: list[int], strides: list[int], offset: int = 0, **more: Any) -> dict[str, Any]:
+    return {"shape": shape, "strides": strides, "offset": offset, **more}
+
+
+def of_tensors(name: str, *given: dict[str, Any], direction: str = "", **arguments: Any) -> dict[str, Any]:
+    tensors = [{"tensors": [each]} for each in given]
+    return {"name": name, "tensors": tensors, "arguments": arguments, "direction": direction}
+
+
+@pytest.mark.parametrize(
+    ("given", "layout"),
+    [
+        (laid_out([2, 3, 4, 5], [60, 1, 15, 3]), "channels_last"),
+        (laid_out([6, 4], [1, 6]), "strides (1, 6)"),
+        (laid_out([6, 4], [0, 1]), "strides (0, 1)"),
+        (laid_out([6, 4], [9, 1], 3), "strides (9, 1)"),
+        (laid_out([6, 4], [4, 1], 1), "contiguous"),
+    ],
+)
+def test_inputs_lie_as_they_shall_where_they_are_judged_and_timed(
+    environments: list[Environment], given: dict[str, Any], layout: str, tmp_path: Path
+) -> None:
+    case = case_of(environments[0], tmp_path, of_tensors("torch.Tensor.detach", given))
+    digests = set()
+    for environment in environments:
+        result, target = judged(environment, case)
+        assert (result["status"], result["message"]) == ("ok", "")
+        assert [(each.layout, each.shape) for each in target.outputs] == [(layout, given["shape"])]
+        digests |= {result["recipes"][0].input_sha256[0], target.outputs[0].output_sha256[0]}
+        (row,) = timed(environment, case)
+        assert (row["status"], row["message"]) == ("ok", "")
+    assert len(digests) == 2, "the same numbers everywhere"
+
+
+def test_ties_are_right_in_a_transposed_input(environments: list[Environment], tmp_path: Path) -> None:
+    case = case_of(environments[0], tmp_path, of_tensors("torch.topk", laid_out([64, 1024], [1, 64]), k=9), "bfloat16")
+    for environment in environments:
+        result, target = judged(environment, case)
+        assert (result["status"], result["message"]) == ("ok", "")
+        assert all(each.truth and each.truth.passed["rounding"] == 2 for each in target.outputs)
+
+
+def test_the_truth_is_that_of_contiguous_tensors(environments: list[Environment], tmp_path: Path) -> None:
+    asked = of_tensors("torch.as_strided", laid_out([3, 4], [1, 3]), size=[3, 4], stride=[4, 1])
+    result, _ = judged(environments[0], case_of(environments[0], tmp_path, asked))
+    assert result["status"] == "wrong", "it reads memory as if it were contiguous"
+
+
+@pytest.mark.parametrize(
+    ("direction", "layout"),
+    [("", "contiguous"), ("sum", "strides (0, 0, 0, 0)"), ("channels_last", "channels_last"),
+     ("transposed", "strides (60, 20, 1, 4)")],
+)  # fmt: skip
+def test_a_gradient_may_have_a_layout(
+    environments: list[Environment], direction: str, layout: str, tmp_path: Path
+) -> None:
+    """An alias hands on the gradient that it is given. Another output is complex."""
+    for name in ("torch.ops.aten.alias", "torch.fft.fft2"):
+        asked = of_tensors(name, laid_out([2, 3, 4, 5], [60, 1, 15, 3]), direction=direction)
+        case = case_of(environments[0], tmp_path, asked, backward=True)
+        result, target = judged(environments[0], case)
+        assert (result["status"], result["message"]) == ("ok", "")
+        assert all(row["status"] == "ok" for row in timed(environments[0], case))
+        assert name == "torch.fft.fft2" or target.outputs[1].layout == layout
+
+
+def test_where_it_does_not_fit_the_output_it_is_not_run(environments: list[Environment], tmp_path: Path) -> None:
+    asked = of_tensors("torch.exp", {"shape": [8]}, direction="transposed")
+    result, _ = judged(environments[0], case_of(environments[0], tmp_path, asked, backward=True))
+    assert result["status"] == protocol.NOT_RUN and "the shape [8] has no two" in result["message"]
+
+
+def test_an_input_without_gradient_has_none(environments: list[Environment], tmp_path: Path) -> None:
+    asked = of_tensors("torch.mul", {"shape": [8]}, {"shape": [8], "requires_grad": False})
+    _, target = judged(environments[0], case_of(environments[0], tmp_path, asked, backward=True))
+    assert [each.name for each in target.outputs] == ["output", "grad of tensor 1"]
+
+
 # Coarse where it is called as users call it; neither for its truth nor for its yardstick, which are computed in a mode.
 def test_a_transform_errs_by_its_passes(environments: list[Environment], tmp_path: Path) -> None:
     case = case_of(environments[0], tmp_path, operator("torch.fft.fft", [64, 4096]))

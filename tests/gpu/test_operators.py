@@ -21,6 +21,9 @@ OPERATORS: dict[str, tuple[str, list[dict[str, Any]], dict[str, Any], bool]] = {
     "one tensor": ("torch.softmax", [tensor(512, 1024)], {"dim": -1}, False),
     "a named tuple": ("torch.topk", [tensor(256, 4096)], {"k": 16}, False),
     "complex numbers": ("torch.fft.rfft", [tensor(64, 1024)], {}, False),
+    "channels last": (
+        "torch.softmax", [{"tensors": [{"shape": [8, 16, 32, 32], "strides": [16384, 1, 512, 16]}]}], {"dim": 1}, True,
+    ),
     "gradients": (
         "torch.nn.functional.layer_norm", [tensor(512, 256, name="input"), tensor(256, name="weight")],
         {"normalized_shape": [256]}, True,

@@ -16,7 +16,8 @@ from harness.config.plan import Facts, Plan
 from harness.config.planner import plan_run
 from harness.errors import InputError
 from harness.schema.run_records import Selection
-from harness.worker import agreement, protocol
+from harness.worker import agreement, layouts, protocol
+from reports.text import shape_text
 
 TOPK = {"operator": "torch.topk", "shapes": [[64, 4096]], "arguments": {"k": 16}, "dtypes": ["float32", "bfloat16"]}
 FACTS = Facts(executor="venv", executor_reason="a test")
@@ -75,7 +76,8 @@ def test_operators_share_launches_in_groups() -> None:
 
 
 def test_a_matrix_of_operators_is_written_and_read_again() -> None:
-    matrix = matrix_of({**TOPK, "shapes": {"input": {"shape": [8], "values": "integers", "below": 5}}})
+    given = {"shape": [8, 8], "values": "integers", "below": 5, "layout": "transposed", "requires_grad": False}
+    matrix = matrix_of({**TOPK, "shapes": {"input": given}, "backward": "sum"})
     assert parse_matrix(matrix_text(matrix)) == matrix
 
 
@@ -87,12 +89,46 @@ def test_a_matrix_of_operators_is_written_and_read_again() -> None:
     ({"shapes": [{"shape": [8], "values": "integer"}]}, "did you mean integers?"),
     ({"shapes": [{"shape": [8], "values": "integers"}]}, "from 0 up to `below`"),
     ({"shapes": [{"shape": [8, 9], "values": "positive_definite"}]}, "square"),
+    ({"shapes": [{"shape": [8], "layouts": "offset"}]}, "did you mean layout?"),
+    ({"shapes": [{"shape": [8, 9], "layout": "transpose"}]}, "did you mean transposed?"),
+    ({"shapes": [{"shape": [8], "layout": "transposed"}]}, "the shape [8] has no two"),
+    ({"shapes": [{"shape": [8, 9, 4], "layout": "channels_last"}]}, "has 4 or 5 dimensions, and the shape"),
+    ({"shapes": [{"shape": [8, 9], "strides": [1]}]}, "one for each size of the shape"),
+    ({"shapes": [{"shape": [8, 9], "strides": [1, 8], "layout": "transposed"}]}, "say the same"),
+    ({"shapes": [{"shape": [8, 8], "values": "positive_definite", "layout": "offset"}]}, "are contiguous"),
+    ({"shapes": [{"shape": [8], "requires_grad": "no"}]}, "write true or false"),
+    ({"backward": "sums"}, "directions are sum, channels_last, transposed"),
+    ({"operator": None, "problem": "mine.py", "shapes": [], "arguments": {}, "backward": "sum"}, "an operator's"),
     ({"problem": "mine.py"}, "one of: operator, problem"),
     ({"dtypes": ["float64"]}, "float64"),
 ])  # fmt: skip
 def test_what_is_wrong_is_said_with_the_way_out(change: dict[str, Any], said: str) -> None:
     text = refused({**TOPK, **change})
     assert said in text and "operators[0]" in text
+
+
+def test_a_layout_is_strides_and_an_offset() -> None:
+    given = {
+        "input": {"shape": [2, 3, 4, 5], "layout": "channels_last"},
+        "weight": {"shape": [3, 4], "layout": "transposed"},
+        "bias": {"shape": [3], "layout": "offset"},
+        "mask": {"shape": [3, 4], "strides": [0, 2], "requires_grad": False},
+        "plain": [3, 4],
+    }
+    asked = {"operator": "torch.f", "shapes": given, "backward": "sum"}
+    operator = Operator.model_validate(asked)
+    assert operator.request is not None and operator.request.direction == "sum"
+    found = [each.tensors[0] for each in operator.request.tensors]
+    assert [(each.strides, each.offset, each.requires_grad) for each in found] == [
+        ([60, 1, 15, 3], 0, True), ([1, 3], 0, True), ([1], 1, True), ([0, 2], 0, False), ([], 0, True),
+    ]  # fmt: skip
+    assert [layouts.elements(each.shape, each.strides, each.offset) for each in found[:4]] == [120, 12, 4, 7]
+    assert layouts.strides("channels_last", [2, 3, 4, 5, 6]) == [360, 1, 90, 18, 3]
+    assert layouts.elements([0, 4], [4, 1]) == 0
+    assert shape_text(planned(matrix_of(asked)).workloads[1]) == (
+        "input channels_last, weight transposed, bias offset, mask strides (0, 2), mask without gradient, "
+        "along the gradient of a sum"
+    )
 
 
 def test_two_of_one_name_take_names() -> None:
