@@ -1,5 +1,5 @@
-"""Operators that factorise matrices, solve equations or transform, and others whose single step stands for many: how
-far they err.
+"""Operators that factorise matrices, solve equations or transform, and gradients and others whose single step stands
+for many: how far they err.
 
 A function here is given an `emulation.Call`.
 """
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .emulation import Call
 
 PLAIN = ("linalg_vector_norm", "linalg_cross")
+FUSED = ("gelu_backward", "silu_backward", "mish_backward", "softplus_backward", "elu_backward", "log_sigmoid_backward")
 FACTORISED = ("cholesky", "cholesky_inverse", "cholesky_solve", "geqrf", "lu_unpack", "ormqr", "triangular_solve")
 
 
@@ -28,6 +29,8 @@ def steps(call: Call) -> int:
     if transforms(call):  # as many passes over all elements (Higham, the same, chapter 24)
         size = math.prod(call.args[0].shape[dim] for dim in call.args[1])
         return math.ceil(math.log2(max(2, size)))
+    if call.name in FUSED:  # an exponential or two, two products, and a sum of theirs that may cancel
+        return 4
     if factorises(call):
         return int(max(value.shape[-1] for value in tensors.flat(call.args) if value.dim()))
     return 1
