@@ -30,7 +30,7 @@ def take(page: Path, picture: Path, *, width: int, height: int, dark: bool) -> N
         tab.screenshot(path=str(picture))
         window.close()
     with Image.open(picture) as taken:
-        few = taken.convert("RGB").quantize(160)  # a page has few colours: a third of the size
+        few = taken.convert("RGB").quantize(96)  # a page has few colours: a third of the size
     few.save(picture, optimize=True)
 
 
