@@ -58,8 +58,8 @@ def test_an_image_is_reused_by_all_that_determines_it(
     changed.write_text(pins.read_text() + "# another\n")
     other, reused = build(there, environment, changed, tmp_path)
     assert not reused and other.id != small and other.labels[KEY] != again.labels[KEY]
-    # Another version costs its wheels: all layers before the pins are shared.
-    assert other.layers[:-2] == again.layers[:-2] and other.layers[-2:] != again.layers[-2:]
+    # Another version costs its wheels: all layers before the pins, wheel files and what is installed are shared.
+    assert other.layers[:-3] == again.layers[:-3] and other.layers[-3:] != again.layers[-3:]
     assert other.labels["org.kernel-matrix.environment"] == environment.id
     there.remove_image(other.tags[0])
 

@@ -165,14 +165,14 @@ time.sleep({{}})
 """
 
 
-@pytest.mark.parametrize(("sleep_s", "timeout_s"), [(600, 5), (0.1, 60)], ids=["at its limit", "after its end"])
+@pytest.mark.parametrize(("sleep_s", "timeout_s"), [(600, 10), (0.1, 60)], ids=["at its limit", "after its end"])
 def test_what_it_started_ends_with_it(any_cells: AnyCells, sleep_s: float, timeout_s: float) -> None:
     """Also what ignores signals and is in a session of its own."""
     started = time.monotonic()
     answer = any_cells(LEAVES_ASLEEP.format(sleep_s), timeout_s=timeout_s)
     assert "began" in answer.ended.log and time.monotonic() - started < 60
     assert answer.ended.timed_out is (answer.result is None) is (sleep_s == 600)
-    assert not answer.ended.timed_out or answer.ended.how == "killed at its limit of 5 s"
+    assert not answer.ended.timed_out or answer.ended.how == "killed at its limit of 10 s"
     assert not asleep() and not mounted(str(any_cells.folder))
 
 
