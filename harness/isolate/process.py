@@ -65,7 +65,7 @@ class Ended:
     @property
     def how(self) -> str:
         if self.timed_out:
-            return f"killed at its limit of {self.duration_s:.0f} s"
+            return f"killed at its time limit, after {self.duration_s:.0f} s"
         if self.killed_by:
             return f"killed at {self.killed_by}"
         if self.returncode < 0:

@@ -54,7 +54,7 @@ ANSWERS, CRASHED = said(status="ok", message=""), said(status="crashed", message
     [
         ([ANSWERS], ""),
         ([HUNG, CRASHED, ANSWERS], ""),
-        ([HUNG] * TRIES, "killed at its limit"),
+        ([HUNG] * TRIES, "killed at its time limit"),
         ([said(status="wrong", message="a product is wrong")] * TRIES, "a product is wrong"),
     ],
     ids=["at once", "after a while", "never", "wrongly"],
