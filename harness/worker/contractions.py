@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, Tuple
 import torch
 from torch.overrides import TorchFunctionMode
 
+from . import scattered
+
 if TYPE_CHECKING:
     from .emulation import Call
 
@@ -51,9 +53,7 @@ def _convolution(call: Call) -> Any:
     data, weight, _, stride, *_, transposed, _, groups = args = list(call.args)
     taps = weight[0, 0].numel()
     if transposed:  # [in, out / groups, taps], of which an output meets some
-        strides = list(stride) * (weight.dim() - 2) if len(stride) == 1 else list(stride)
-        met = math.prod(-(-size // step) for size, step in zip(weight.shape[2:], strides))
-        terms = weight.shape[0] // groups * met
+        terms = weight.shape[0] // groups * scattered.met(weight.shape[2:], stride)
     else:
         terms = weight.shape[1] * taps
     lacking = call.lacking(terms)

@@ -101,9 +101,7 @@ def _each(request: wire.OperatorRequest) -> Iterator[wire.TensorRequest]:
     return (tensor for argument in request.tensors for tensor in argument.tensors)
 
 
-def laid_out(
-    request: wire.OperatorRequest | None, arguments: Sequence[Any], contiguous: bool = False
-) -> list[Any]:  # fmt: skip
+def laid_out(request: wire.OperatorRequest | None, arguments: Sequence[Any], contiguous: bool = False) -> list[Any]:
     """The arguments that the operator is called with: views of what was `drawn`, or `contiguous` copies of these. A
     problem file's are as they are."""
     if request is None:

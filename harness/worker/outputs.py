@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import math
 import types
 from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple, Sequence
 
@@ -125,9 +126,7 @@ def _alike(one: Any, other: Any) -> bool:
     return one is other if one is None or other is None else tensors.alike(one, other)
 
 
-def graph(
-    directions: Directions, model: Any, arguments: Sequence[Any], contiguous: bool = False
-) -> Graph:  # fmt: skip
+def graph(directions: Directions, model: Any, arguments: Sequence[Any], contiguous: bool = False) -> Graph:
     """Of a call of the model: gradients are of every floating-point input, but for an operator's `without_gradient`,
     and every parameter. They are taken along directions that are drawn once, and are the same bytes everywhere: along
     ones, as of a sum, those of softmax and normalisations vanish. `contiguous`: whatever their layout."""
@@ -181,10 +180,11 @@ class Directions:
     def _laid_out(self, number: int, like: Any) -> Any:
         if self.layout == layouts.SUM:
             return torch.ones((), dtype=like.dtype, device=like.device).expand(like.shape)
-        parts = (2,) if like.is_complex() else ()
-        drawn = inputs.deviates(DIRECTIONS, number, 0, like.numel() * (*parts, 1)[0]).astype(np.float64)
-        rounded = torch.from_numpy(dtypes.quantise(drawn, self.dtype).reshape(*like.shape, *parts))
-        plain = (torch.view_as_complex(rounded) if parts else rounded).to(device=like.device, dtype=like.dtype)
+        shape = (*like.shape, 2) if like.is_complex() else tuple(like.shape)
+        drawn = inputs.deviates(DIRECTIONS, number, 0, math.prod(shape)).astype(np.float64)
+        rounded = torch.from_numpy(dtypes.quantise(drawn, self.dtype).reshape(shape))
+        plain = torch.view_as_complex(rounded) if like.is_complex() else rounded
+        plain = plain.to(device=like.device, dtype=like.dtype)
         if not self.layout:
             return plain
         try:

@@ -26,10 +26,9 @@ if TYPE_CHECKING:
 def added(call: Call, found: Any) -> Any:
     """The operator's results, each with the error of adding what meets in its elements one by one."""
     count = TERMS.get(call.name)
-    unit = dtypes.UNIT_ROUNDOFF.get(str(call.dtype).replace("torch.", ""), 0.0)
     if count is None or call.mode.draws is None or call.unit or call.dtype not in (torch.float16, torch.bfloat16):
         return found
-    terms = iter(count(call, list(tensors.flat([found]))))
+    terms, unit = iter(count(call, list(tensors.flat([found])))), dtypes.UNIT_ROUNDOFF[str(call.dtype)[len("torch.") :]]
     return tensors.each_float(found, lambda total: _erring(call, total, next(terms), unit))
 
 
@@ -56,27 +55,28 @@ def _indexed(call: Call, results: Sequence[Any]) -> Sequence[float]:
     return [call.args[2].numel() / max(1, results[0].numel()) if accumulates else 1]
 
 
-def _met(sizes: Sequence[int], strides: Sequence[int]) -> int:
-    """Windows of these sizes that overlap in one place."""
+def met(sizes: Sequence[int], strides: Sequence[int]) -> int:
+    """How many windows of these sizes overlap in one place. `strides`: one for each size, or one of all; empty: the
+    sizes."""
     if len(strides) == 1:
         strides = list(strides) * len(sizes)
     return math.prod(-(-size // step) for size, step in zip(sizes, strides or sizes))
 
 
 def _pooled(call: Call, results: Sequence[Any]) -> Sequence[float]:
-    return [_met(call.args[2], call.args[3])]
+    return [met(call.args[2], call.args[3])]
 
 
 def _transposed(call: Call, results: Sequence[Any]) -> Sequence[float]:
     weight, stride, transposed = call.args[1], call.args[3], call.args[6]
-    return [_met(weight.shape[2:], stride) if transposed else 1]
+    return [met(weight.shape[2:], stride) if transposed else 1]
 
 
 def _convolution_backward(call: Call, results: Sequence[Any]) -> Sequence[float]:
     """Of the data, the weight and the bias, as far as they were asked for."""
     gradient, _, weight, _, stride, _, _, transposed, *_, wanted = call.args
     samples = gradient.shape[0]
-    terms = (1 if transposed else _met(weight.shape[2:], stride), samples, samples)
+    terms = (1 if transposed else met(weight.shape[2:], stride), samples, samples)
     return [count for count, asked in zip(terms, wanted) if asked]
 
 

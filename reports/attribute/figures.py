@@ -132,7 +132,10 @@ def exchange_figure(exchange: Exchange, *, times: bool = False) -> Figure:
     return _figure(f"{exchange.package} exchanged: {what}", columns, rows, exchange.path)
 
 
-def crossed_figure(trials: Crossed) -> Figure:
+def crossed_figure(trials: Crossed) -> Figure | None:
+    """None where all of them are right, and bits were compared."""
+    if trials.by_bits:
+        return None
     places = trials.base, trials.this
     what, given = "binary with the other environment's variables", "variables"
     if trials.factor == VERSION:

@@ -65,7 +65,7 @@ def to_do(told: Told, causes: Sequence[Cause]) -> list[str]:
         return list(fixes)
     if told.state in (BROKE, LESS_EXACT, SLOWER):
         if (mended := _mended(told)) is not None:
-            return [f"nothing in your own code: go on to {mended}, where it is as before"]
+            return [f"nothing in your own code: use {mended}, where it is as before"]
         return ["nothing in your own code: find the release that changed it, then stay below it or tell PyTorch"]
     if told.state == WRONG:
         return ["do not rely on it in this dtype: compare with the same call in float64, or tell PyTorch"]

@@ -88,7 +88,7 @@ def test_where_the_verdict_moved_other_bits_are_no_news() -> None:
     [
         ({"2.3.0": "regressed"}, "stay below it"),
         ({"2.3.0": "regressed", "2.5.0": "regressed"}, "stay below it"),
-        ({"2.3.0": "regressed", "2.5.0": "pass"}, "go on to 2.5.0"),
+        ({"2.3.0": "regressed", "2.5.0": "pass"}, "use 2.5.0"),
     ],
 )
 def test_where_a_later_version_is_as_before_it_is_named(verdicts: dict[str, str], said: str) -> None:

@@ -304,8 +304,7 @@ class CaseFacts:
     def variable_trials(self) -> tuple[CellFacts, Crossed] | None:
         """The first cell whose kernel ran with both environments' variables in both."""
         for cell in self.cells:
-            tried, by_bits = cell.of("variables"), cell.verdict in model.EXACTNESS
-            found = crossed(tried, VARIABLES, lambda each: each.variables_of, *self.environments, by_bits=by_bits)
+            found = crossed(cell, VARIABLES, lambda each: each.variables_of)
             if found.follows is not None:
                 return cell, found
         return None
@@ -317,8 +316,7 @@ class CaseFacts:
 
     @property
     def variables_matter(self) -> bool:
-        """Whether one environment's variables make it wrong, and the other's right, with nothing else changed; or give
-        the other's bits, where only its exactness moved."""
+        """Whether the variables alone make it right or wrong, or give other bits where only its exactness moved."""
         found = self.variable_trials
         return found is not None and self.goes_with_variables in (VARIABLES, MIXED) and found[1].alone
 

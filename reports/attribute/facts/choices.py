@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from harness.schema.experiment_records import Line, ProfileRecord
 from harness.worker import protocol
-from reports import model
 from reports.attribute.facts.cases import CaseFacts
 from reports.attribute.facts.cells import CellFacts
 from reports.attribute.facts.messages import asks_version
@@ -75,12 +74,10 @@ def lines_seen(case: CaseFacts, cell: CellFacts) -> list[Seen]:
 def told_versions(case: CaseFacts) -> tuple[CellFacts, Crossed] | None:
     """The first moved cell whose file was told either version in both environments, and was right and wrong there as in
     validation where it was told the true one."""
-    base, this = case.environments
     torch = [stack.observed.torch if stack is not None and stack.observed is not None else "" for stack in case.stacks]
     whose = dict(zip(torch, case.environments, strict=True))
     for cell in case.moved:
-        tried, by_bits = cell.of(VERSION), cell.verdict in model.EXACTNESS
-        found = crossed(tried, VERSION, lambda each: whose.get(each.told, ""), base, this, by_bits=by_bits)
+        found = crossed(cell, VERSION, lambda each: whose.get(each.told, ""))
         home = [found.right(name, name) for name in case.environments]
         if found.follows is not None and home == [side.status == protocol.OK for side in cell.sides]:
             return cell, found

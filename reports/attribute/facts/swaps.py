@@ -4,15 +4,19 @@ and where it ran. Such an experiment alone shows what right and wrong go with. P
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from harness.schema.experiment_records import Condition, SwapRecord, SwapResult
 from harness.worker import protocol
+from reports import model
 from reports.attribute import thresholds
-from reports.attribute.facts.experiments import Conditions
 from reports.attribute.facts.messages import died
+
+if TYPE_CHECKING:
+    from reports.attribute.facts.cells import CellFacts
 
 Outcome = str | float | tuple[str, ...] | None
 OBJECT, VARIABLES, VERSION, PLACE, NEITHER, MIXED = "object", "variables", "version", "place", "neither", "mixed"
@@ -129,13 +133,12 @@ class Crossed:
         )
 
 
-def crossed(
-    experiments: Iterable[Conditions], factor: str, whose: Callable[[Condition], str], base: str, this: str,
-    *, by_bits: bool = False,
-) -> Crossed:  # fmt: skip
-    """`whose` value of the factor a condition has; '' its own environment's."""
-    made = Crossed(factor=factor, base=base, this=this, by_bits=by_bits)
-    for conditions in experiments:
+def crossed(cell: CellFacts, factor: str, whose: Callable[[Condition], str]) -> Crossed:
+    """The experiment of the factor's name on a cell. `whose` value of the factor a condition has; '' its own
+    environment's."""
+    base, this = cell.environments
+    made = Crossed(factor=factor, base=base, this=this, by_bits=cell.verdict in model.EXACTNESS)
+    for conditions in cell.of(factor):
         for result in conditions.record.results:
             if result.status != protocol.NOT_RUN:
                 place = conditions.environment, whose(result.condition) or conditions.environment
