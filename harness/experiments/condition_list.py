@@ -22,10 +22,10 @@ HEAD_DIMS = (16, 32, 40, 48, 64, 72, 80, 96, 128)
 MOST_SCORES = 1 << 26  # of all heads: what is longer takes too long to compute in float64
 SITES: dict[Device, tuple[Site, ...]] = {
     # Last what changes the allocator of the process for good. PyTorch's own allocator on the CPU is the heap.
-    "cpu": ("output", "stack", "heap"),
-    "cuda": ("output", "workspace", "shared"),
+    "cpu": ("output", "around", "stack", "heap"),
+    "cuda": ("output", "around", "workspace", "shared"),
 }
-SITE_WORDS = {"shared": "shared memory"}  # of the others their names
+SITE_WORDS = {"around": "around the inputs", "shared": "shared memory"}  # of the others their names
 PATTERNS: tuple[Pattern, ...] = ("zero", "nan", "max", "random")
 PATTERN_WORDS = {"zero": "zero", "nan": "NaN", "max": "largest finite", "random": "random numbers"}
 LAYOUTS: tuple[Layout, ...] = ("offset", "misaligned", "strided")

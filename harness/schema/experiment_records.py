@@ -20,9 +20,10 @@ ConditionsExperiment = Literal[
 ]
 # What a kernel must pass before it is timed, and its time: harness/experiments/admission.py.
 Stage = Literal["build", "correctness", "repeat", "poison", "time"]
-# Where a pattern is put before the call. `output`: the tensor that is written to; `workspace`: memory that PyTorch's
-# allocator will hand out next; `shared`: all shared memory of all SMs; `heap`, `stack`: of the host's process.
-Site = Literal["", "output", "workspace", "shared", "heap", "stack"]
+# Where a pattern is put before the call. `output`: the tensor that is written to; `around`: before and behind each
+# input, in its allocation; `workspace`: memory that PyTorch's allocator will hand out next; `shared`: all shared memory
+# of all SMs; `heap`, `stack`: of the host's process.
+Site = Literal["", "output", "around", "workspace", "shared", "heap", "stack"]
 Pattern = Literal["", "zero", "nan", "max", "random"]
 # How the same elements lie in memory: `offset` starts 16 elements into its allocation, `misaligned` one element,
 # `strided` has the layout [batch, row, head, column] under the shape [batch, head, row, column]; of one head, a gap

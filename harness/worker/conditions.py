@@ -79,10 +79,15 @@ class Job:
         """The same numbers, in the type that is asked for and as they shall lie in memory; there, or at `place`."""
         made = self.workload.arguments(arrays, place or self.place)
         made = [tensors.arrange(each, self.condition.layout) for each in made]
+        if self.condition.site == "around":
+            made = [tensors.each_tensor(each, self._surround) for each in made]
         if not self.condition.dtype:
             return made
         dtype = getattr(torch, self.condition.dtype)
         return [tensors.each_float(each, lambda tensor: tensor.to(dtype)) for each in made]
+
+    def _surround(self, tensor: Any) -> Any:
+        return poisoning.surround(tensor, poisoning.tile(self.condition.pattern, self.workload.dtype))
 
     def mode(self) -> ContextManager[object]:
         """A context in which the kernel is made anew and called."""

@@ -1,9 +1,9 @@
 """Memory filled with a pattern just before the kernel runs: what depends on the pattern reads what nobody wrote.
 
-Sites: `output`, and `workspace`, what PyTorch's allocator hands out next; `heap` and `stack` of this process; `shared`,
-all shared memory of all SMs. A pattern is a tile of bytes, repeated. `nan` is a NaN in every dtype, and read as float32
-too (accumulators are); so is `max` a large finite number, and `random` numbers of either sign between 2 and 8 (float16)
-or 131072: bits at random would often be too small to show.
+Sites: `output`, and `workspace`, what PyTorch's allocator hands out next; `around` each input, before and behind it;
+`heap` and `stack` of this process; `shared`, all shared memory of all SMs. A pattern is a tile of bytes, repeated.
+`nan` is a NaN in every dtype, and read as float32 too (accumulators are); so is `max` a large finite number, and
+`random` numbers of either sign between 2 and 8 (float16) or 131072: bits at random would often be too small to show.
 
 The heap is that of glibc. Two of its settings serve here: M_PERTURB fills whatever malloc gives, to every thread, with
 one byte, so `zero` and `max` reach all of it (0x00; 0x7B: 61280 in float16, 1.3e36 in bfloat16 and float32). It cannot
@@ -24,6 +24,7 @@ import torch
 from . import native, protocol, wire
 
 TILE_BYTES = 4096
+AROUND_BYTES, ALIGNED_BYTES = 1 << 16, 512
 SEED = 20250101
 LARGEST = {"float16": "ff7b", "bfloat16": "7f7f", "float32": "ffff7f7f"}  # the bytes in memory, little end first
 M_TRIM_THRESHOLD, M_MMAP_MAX, M_PERTURB, M_ARENA_MAX = -1, -4, -6, -8  # malloc.h
@@ -68,8 +69,20 @@ def fill(tensor: Any, data: bytes) -> Any:
     return tensor
 
 
+def surround(tensor: Any, data: bytes) -> Any:
+    """The same elements between two stretches of memory that hold the pattern; what is not contiguous stays as it is.
+    It starts on a multiple of 512 bytes, as the allocators place it."""
+    size = tensor.numel() * tensor.element_size()
+    if not size or not tensor.is_contiguous():
+        return tensor
+    raw = fill(torch.empty(size + 2 * AROUND_BYTES, dtype=torch.uint8, device=tensor.device), data)
+    start = AROUND_BYTES - (raw.data_ptr() + AROUND_BYTES) % ALIGNED_BYTES
+    return raw[start : start + size].view(tensor.dtype).view(tensor.shape).copy_(tensor)
+
+
 class Output:
-    """The output is filled where it is made (`kernels.Extension.bind`): nothing is left to do before the call."""
+    """The output is filled where it is made (`kernels.Extension.bind`), memory around inputs by `surround`: nothing is
+    left to do before the call."""
 
     def __init__(self, device: str, data: bytes, _pattern: str, _size_bytes: int, _library: str | None) -> None:
         self.device, self.data = device, data
@@ -174,7 +187,7 @@ class Shared(Output):
             raise unavailable(f"shared memory cannot be filled: {self.probe.poison_error(code).decode()}")
 
 
-SITES = {"output": Output, "workspace": Workspace, "heap": Heap, "stack": Stack, "shared": Shared}
+SITES = {"output": Output, "around": Output, "workspace": Workspace, "heap": Heap, "stack": Stack, "shared": Shared}
 
 
 def load(library: str | None) -> ctypes.CDLL:

@@ -64,6 +64,7 @@ def became(cell: CellFacts) -> str:
 SITES = {
     "shared": "shared memory",
     "output": "the output's memory",
+    "around": "memory around its inputs",
     "workspace": "memory that the allocator hands out",
     "heap": "the heap",
     "stack": "the stack",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 FAULTS = (
     "none", "heap", "stack", "thread", "pool", "race", "remembers", "tail", "nomax", "abort", "hang", "unwritten",
-    "narrow", "scale",
+    "narrow", "scale", "beyond",
 )  # fmt: skip
 
 _CHOSEN = "\n".join(f'#ifdef FAULT_{name.upper()}\n#define CHOSEN "{name}"\n#endif' for name in FAULTS)

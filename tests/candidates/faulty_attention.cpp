@@ -59,6 +59,7 @@ extern "C" int attention_forward(const attention_problem* problem, const void* q
         const long head = r / p.seq_len, i = r % p.seq_len, start = head * p.seq_len * size;
         int keys = p.causal ? i + 1 : p.seq_len;
         if (is("tail")) keys -= keys % 16;
+        if (is("beyond") && r == rows - 1) ++keys;
         float sum = start_of_sum(faulty_sum);
         float* out = work + static_cast<long>(r) * size;
         row(p, qs + static_cast<long>(r) * size, ks + start, vs + start, out, sum, keys);

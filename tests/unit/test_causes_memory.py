@@ -26,7 +26,19 @@ from tests.unit.attributed import (
     spec,
     tried,
 )
-from tests.unit.experiments import FOLLOWS, KERNEL, PATTERNS, SEED, STILL, checkers, conditions, history, poison, result
+from tests.unit.experiments import (
+    FOLLOWS,
+    KERNEL,
+    PATTERNS,
+    SEED,
+    STILL,
+    checkers,
+    conditions,
+    dead,
+    history,
+    poison,
+    result,
+)
 from tests.unit.spec import NEXT, Case, Spec
 from tests.unit.synthetic_cells import sha
 
@@ -40,6 +52,10 @@ FRESH_DIFFERS = tried("predecessor", result("AA", 0.0), result("BB", before="fre
 MATH_DIFFERS = tried("predecessor", result("AA"), result("BB", 0.0, before="math"))
 NAN = {"site": "shared", "pattern": "nan"}
 CRASHES = Case(status="crashed", message="CUDA error: an illegal memory access")
+AROUND = [
+    *(result("AA", 0.0, site="around", pattern=name) for name in ("zero", "nan")),
+    *(dead(site="around", pattern=name) for name in ("max", "random")),
+]
 
 MEMORY = {
     "shared memory decides the output": Known(FELL_ON_GPU, [OF_SHARED], SHARED, DECISIVE),
@@ -104,6 +120,12 @@ MEMORY = {
     "the same, from a checker that proved nothing": Known(
         FAILS, [checked("address", "out_of_bounds", works=None)], causes.OUT_OF_BOUNDS, SUGGESTIVE
     ),
+    "what lies around the inputs decides": Known(
+        FAILS, [filled(around=FOLLOWS, heap=FOLLOWS, output=STILL)], causes.OUT_OF_BOUNDS, DECISIVE, says=["reads"]
+    ),
+    "large numbers around the inputs end its process": Known(
+        FAILS, [tried("poison", *AROUND)], causes.OUT_OF_BOUNDS, STRONG, says=["max crashed, random crashed"]
+    ),
     "what lies behind was filled too: it is not uninitialised": Known(
         FAILS, [filled(heap=FOLLOWS), checked("address", "out_of_bounds")], causes.OUT_OF_BOUNDS, DECISIVE
     ),
@@ -134,6 +156,11 @@ MEMORY = {
 @pytest.mark.parametrize("name", MEMORY)
 def test_a_fault_in_memory_is_found(name: str, tmp_path: Path) -> None:
     assert causes.WRONG_EVERYWHERE not in check(MEMORY[name], tmp_path).causes
+
+
+def test_a_process_that_ends_under_one_pattern_alone_may_have_ended_by_chance(tmp_path: Path) -> None:
+    by_chance = Known(FAILS, [tried("poison", *AROUND[:3])], causes.WRONG_EVERYWHERE, SUGGESTIVE)
+    assert causes.OUT_OF_BOUNDS not in check(by_chance, tmp_path).causes
 
 
 def test_what_was_kept_from_an_earlier_call_is_neither_memory_nor_bounds(tmp_path: Path) -> None:

@@ -58,7 +58,8 @@ def sizes(planned: list[Job]) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("device", "sites"), [("cpu", {"output", "heap", "stack"}), ("cuda", {"output", "workspace", "shared"})]
+    ("device", "sites"),
+    [("cpu", {"output", "around", "heap", "stack"}), ("cuda", {"output", "around", "workspace", "shared"})],
 )
 def test_every_site_gets_every_pattern(device: Device, sites: set[str]) -> None:
     patterns = ("zero", "nan", "max", "random")

@@ -87,6 +87,7 @@ class Spread:
     `settled`: all repeats under the same condition gave the same bits. `moves`: two conditions, each settled, gave
     other bits on the same inputs; `systematic`: in most trials. `marked`: NaN came out exactly where NaN was put in.
     `wavers`: the kernel is not bit-repeatable anyway: other bits say nothing, and results outside of the rule do.
+    `crashed`: the patterns under which its process ended.
     """
 
     site: str
@@ -98,10 +99,18 @@ class Spread:
     systematic: bool
     marked: bool
     wavers: bool
+    crashed: frozenset[str] = frozenset()
+
+    @property
+    def crashes_on_large(self) -> bool:
+        """Whether its process ended on both patterns of large numbers, and went on with zeros."""
+        return {"max", "random"} <= self.crashed and any(each.condition.pattern == "zero" for each in self.results)
 
     @property
     def follows(self) -> bool:
         """Whether outputs follow what was varied, and nothing else explains that."""
+        if self.site == "around" and self.crashes_on_large:
+            return True
         counts = self.fails or not self.wavers
         return bool(self.moves and self.systematic and self.settled is not False and counts) or self.marked
 
@@ -163,12 +172,14 @@ def spreads(experiments: Iterable[Conditions], varied: str, wavers: bool = False
     filling = varied == "pattern"
     for conditions in experiments:
         groups: dict[tuple[str, ...], list[ConditionResult]] = {}
-        for result in conditions.ran:
+        for result in conditions.record.results:
             if not filling or (result.condition.pattern and result.condition.site):
                 alike = result.condition.model_dump(exclude={"label", varied}).values()
                 groups.setdefault(tuple(map(str, alike)), []).append(result)
-        for results in groups.values():
-            if len({getattr(result.condition, varied) for result in results}) < 2:
+        for group in groups.values():
+            results = [result for result in group if result.status in protocol.RAN]
+            crashed = {r.condition.pattern for r in group if filling and r.status == protocol.CRASHED}
+            if len({getattr(result.condition, varied) for result in results} | crashed) < 2 or not results:
                 continue
             constant = [result for result in results if result.condition.pattern in CONSTANT] or results
             made.append(
@@ -182,6 +193,7 @@ def spreads(experiments: Iterable[Conditions], varied: str, wavers: bool = False
                     systematic=not filling or bool(moves(results, thresholds.SYSTEMATIC)),
                     marked=_marked(results),
                     wavers=wavers,
+                    crashed=frozenset(crashed),
                 )
             )
     return made

@@ -33,7 +33,9 @@ BEYOND = Seen(
 
 
 def class_of(site: str, device: str) -> str:
-    """A tensor's memory is the device's own: on a CPU it is the host's."""
+    """A tensor's memory is the device's own: on a CPU it is the host's. What lies around one is nobody's."""
+    if site == "around":
+        return causes.OUT_OF_BOUNDS
     if site == "shared":
         return causes.UNINITIALISED_SHARED
     of_device = device == "cuda" and site in ("output", "workspace")
@@ -42,6 +44,7 @@ def class_of(site: str, device: str) -> str:
 
 def _spread_seen(cell: CellFacts, spread: Spread) -> Seen:
     rates = ", ".join(f"{r.condition.pattern or r.condition.label} {r.passed}/{r.runs}" for r in spread.results)
+    rates += "".join(f", {pattern} crashed" for pattern in sorted(spread.crashed))
     text = f"with {SITES.get(spread.site, spread.site)} filled before the call, runs within tolerance: {rates}"
     return cell.seen_in(spread.environment, text, spread.path)
 
@@ -74,7 +77,8 @@ def _uninitialised(case: CaseFacts, wanted: str) -> Cause | None:
         return None
     if not checked and all(spread.site == "output" for _, spread in spreads) and _first_call_writes(case):
         return None
-    if wanted != causes.UNINITIALISED_SHARED and any(finding.proven for _, finding in case.findings("out_of_bounds")):
+    beyond = _around(case) or any(finding.proven for _, finding in case.findings("out_of_bounds"))
+    if wanted != causes.UNINITIALISED_SHARED and beyond:
         return None  # what lies beyond a buffer was filled too
     cells = list(dict.fromkeys([cell for cell, _ in (*spreads, *checked)] + left))
     before, drawn = _by_predecessor(cells)
@@ -150,15 +154,20 @@ def uninitialised_host(case: CaseFacts) -> Cause | None:
     return _uninitialised(case, causes.UNINITIALISED_HOST)
 
 
+def _around(case: CaseFacts) -> list[tuple[CellFacts, Spread]]:
+    """Where its output follows what lies before and behind its inputs, in memory that is filled and not its own."""
+    return [(cell, spread) for cell, spread in case.poison if spread.site == "around" and spread.follows]
+
+
 def out_of_bounds(case: CaseFacts) -> Cause | None:
-    checked = case.findings("out_of_bounds")
+    checked, around = case.findings("out_of_bounds"), _around(case)
     crashed = [cell for cell in case.cells if any(map(faulted, cell.sides))]
     follows = any(spread.follows for _, spread in case.predecessors)
     kept = case.silence_on("out_of_bounds") or follows or case.keeps_state  # what is kept is met again by place
     shifted = [] if kept else [(cell, path) for cell in case.cells if (path := cell.offset_matters)]
-    if not case.is_kernel or not (checked or crashed or shifted):
+    if not case.is_kernel or not (checked or crashed or shifted or around):
         return None
-    cells = list(dict.fromkeys([cell for cell, _ in (*checked, *shifted)] + crashed))
+    cells = list(dict.fromkeys([cell for cell, _ in (*checked, *shifted, *around)] + crashed))
     evidence = [finding_seen(finding) for _, finding in checked]
     for cell in crashed:
         side = next(side for side in reversed(cell.sides) if side.status == protocol.CRASHED)
@@ -169,7 +178,8 @@ def out_of_bounds(case: CaseFacts) -> Cause | None:
     evidence += linked
     unlinked = bool(case.failing and not (linked or shifted or crashed))
     proven = any(finding.proven for _, finding in checked)
-    around = [
+    proven |= any(spread.moves and spread.settled for _, spread in around)
+    filled = [
         figures.spread_figure(f"Memory around its tensors pre-filled, {c.workload}", s)
         for c, s in case.poison
         if s.follows
@@ -181,8 +191,8 @@ def out_of_bounds(case: CaseFacts) -> Cause | None:
             excluded("uninitialised memory", case.memory_clean),  # that a checker names this access excludes no other
             excluded("a race", case.silence_on("race")),
         ],
-        figures=[figures.inputs_figure(cell) for cell, _ in shifted[:1]] or around[:1],
-        how=" and ".join(_accesses(case)) or "reads or writes",
+        figures=[figures.inputs_figure(cell) for cell, _ in shifted[:1]] or filled[:1],
+        how=" and ".join(_accesses(case)) or ("reads" if around else "reads or writes"),
         what=accessed(case),
         which=f", on {listed(cell.workload for cell in cells)}" if len(cells) < len(case.cells) else "",
     )  # fmt: skip
