@@ -10,9 +10,18 @@ from typing import Any
 
 from harness.config.environments import PYPI
 from harness.isolate import namespaces
-from harness.isolate.bundle.archive import pack_archive
+from harness.isolate.bundle.archive import Tally, pack_archive
 from harness.isolate.bundle.launchers import LAUNCHERS, pack_tools
-from harness.isolate.bundle.manifest import COMPLETE, CONTENTS, MANIFEST, SHARED, BundleManifest, render_contents
+from harness.isolate.bundle.manifest import (
+    COMPLETE,
+    CONTENTS,
+    MANIFEST,
+    SHARED,
+    Archive,
+    BundleManifest,
+    Part,
+    render_contents,
+)
 from harness.isolate.bundle.pack import UNPACK
 from harness.isolate.namespaces import Namespaces
 from harness.worker import protocol
@@ -20,6 +29,7 @@ from harness.worker import protocol
 ENVIRONMENTS = ("torch2.1.0-pypi-py311", "torch2.5.0-pypi-py311")
 ID = ENVIRONMENTS[1]
 CHANGED = f"{ID}-triton-3.2.0"  # packed as the difference to ID
+CHAINED = f"{ID}-triton-3.3.0"  # packed as the difference to CHANGED
 ALL = Namespaces(rootless=False, granted=namespaces.OPTIONAL)
 PROOF = {
     "digests": {"cpu/matmul/fp32": "a" * 64, "cuda/matmul/fp16": "b" * 64},
@@ -102,7 +112,7 @@ def change(folder: Path) -> Path:
 
 
 def make_bundle(out: Path, work: Path) -> BundleManifest:
-    """A whole bundle of two environments, several parts each, and one that is the difference to the second."""
+    """A bundle of two whole environments, several parts each, a difference to the second, and one to that."""
     out.mkdir()
     (work / "run").parent.mkdir(parents=True, exist_ok=True)
     for name in ("python", "run"):
@@ -113,17 +123,20 @@ def make_bundle(out: Path, work: Path) -> BundleManifest:
     shared |= {name: work / name for name in LAUNCHERS}
     trees = {SHARED: shared, **{id: {"": tree(work / id, id)} for id in ENVIRONMENTS}}
     trees[CHANGED] = {"": change(Path(shutil.copytree(work / ID, work / CHANGED, symlinks=True)))}
-    parts, archives, tallies = [], {}, {}
+    trees[CHAINED] = {"": Path(shutil.copytree(work / CHANGED, work / CHAINED, symlinks=True))}
+    (work / CHAINED / "new folder" / "new file").write_text("newer")
+    parts: list[Part] = []
+    archives: dict[str, Archive] = {}
+    tallies: dict[str, Tally] = {}
     for name, packed in trees.items():
-        like = (ID, tallies[ID]) if name == CHANGED else None
-        archives[name], written, tallies[name] = pack_archive(name, packed, out, part_bytes=100_000, level=1, like=like)
+        archives[name], written, tallies[name] = pack_archive(name, packed, out, tallies, part_bytes=100_000, level=1)
         parts += written
     pack_tools(out / "tools.tar")
     (out / UNPACK.name).write_bytes(UNPACK.read_bytes())
     value = manifest(
         parts=[part.model_dump() for part in parts],
         archives={name: archive.model_dump() for name, archive in archives.items()},
-        environments=dict.fromkeys([*ENVIRONMENTS, CHANGED], entry()),
+        environments=dict.fromkeys([*ENVIRONMENTS, CHANGED, CHAINED], entry()),
     )
     model = BundleManifest.model_validate(value)
     protocol.write_json(str(out / MANIFEST), model.model_dump())

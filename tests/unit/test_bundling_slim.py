@@ -216,13 +216,13 @@ def test_what_the_packing_machine_lacks_is_said(tmp_path: Path, monkeypatch: pyt
 def test_parts_have_the_size_that_was_asked_for(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     root = tree(tmp_path / "tree", "x")
-    packed = pack_archive("a", {"": root}, tmp_path / "out", part_bytes=100_000, level=1)
+    packed = pack_archive("a", {"": root}, tmp_path / "out", {}, part_bytes=100_000, level=1)
     archive, parts, _ = packed
     assert [part.bytes for part in parts[:-1]] == [100_000] * (len(parts) - 1) and 0 < parts[-1].bytes <= 100_000
     assert archive.packed_bytes == sum((tmp_path / "out" / part.name).stat().st_size for part in parts)
     again = tmp_path / "again"
     again.mkdir()
-    assert pack_archive("a", {"": root}, again, part_bytes=100_000, level=1) == packed, "the same bytes"
+    assert pack_archive("a", {"": root}, again, {}, part_bytes=100_000, level=1) == packed, "the same bytes"
 
 
 @pytest.mark.process
@@ -233,7 +233,7 @@ def test_a_compressor_that_dies_is_said(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(archiving, "find_program", lambda name: tmp_path / name)
     (tmp_path / "out").mkdir()
     with pytest.raises(InfrastructureError, match="zstd exited with"):
-        pack_archive("a", {"": tree(tmp_path / "tree", "x")}, tmp_path / "out", part_bytes=100, level=1)
+        pack_archive("a", {"": tree(tmp_path / "tree", "x")}, tmp_path / "out", {}, part_bytes=100, level=1)
 
 
 @pytest.mark.process
@@ -243,4 +243,4 @@ def test_a_full_disk_ends_packing(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "a.tar.zst.0000").symlink_to("/dev/full")
     with pytest.raises(InfrastructureError, match="No space left"):
-        pack_archive("a", {"": tree(tmp_path / "tree", "x")}, tmp_path / "out", part_bytes=10**9, level=1)
+        pack_archive("a", {"": tree(tmp_path / "tree", "x")}, tmp_path / "out", {}, part_bytes=10**9, level=1)

@@ -16,7 +16,7 @@ from harness.errors import InfrastructureError, InputError
 from harness.isolate.bundle.archive import measure
 from harness.isolate.bundle.launchers import LAUNCHERS
 from harness.isolate.bundle.manifest import SHARED, load_bundle
-from tests.unit.bundles import CHANGED, ENVIRONMENTS, make_bundle, unpack
+from tests.unit.bundles import CHAINED, CHANGED, ENVIRONMENTS, make_bundle, unpack
 
 pytestmark = [
     pytest.mark.process,
@@ -70,7 +70,7 @@ def test_what_was_packed_is_unpacked(packed: Path, out: Path, tmp_path: Path, sh
     done = unpack(out, target, shell=shell)
     assert done.returncode == 0, done.stderr
     bundle = load_bundle(target)
-    assert bundle.environments == (*ENVIRONMENTS, CHANGED)
+    assert bundle.environments == (*ENVIRONMENTS, CHANGED, CHAINED)
     assert len([part for part in bundle.manifest.parts if part.archive == FIRST]) > 1
     for id in ENVIRONMENTS:
         tally = measure({"": bundle.environment(id)})
@@ -114,6 +114,17 @@ def test_a_difference_becomes_a_whole_environment(
     assert (changed / "package" / "__pycache__" / "same.cpython-311.pyc").read_text() == "of a = 1", "as its source's"
     archive = bundle.manifest.archives[CHANGED]
     assert archive.like == SECOND and archive.unpacked_bytes < 1000 < bundle.manifest.archives[SECOND].unpacked_bytes
+
+
+def test_a_difference_to_a_difference_brings_both(out: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    done = unpack(out, "--only", CHAINED, target)
+    assert done.returncode == 0, done.stderr
+    bundle = load_bundle(target)
+    assert bundle.environments == (SECOND, CHANGED, CHAINED)
+    assert [bundle.manifest.archives[id].like for id in bundle.environments] == ["", SECOND, CHANGED]
+    for id in bundle.environments:
+        assert measure({"": bundle.environment(id)}).sha256 == bundle.manifest.archives[id].tree_sha256
 
 
 def test_a_difference_can_be_added(out: Path, tmp_path: Path) -> None:

@@ -136,14 +136,24 @@ def resolve(root: Path, name: str) -> Path:
 WINDOW = 27  # log2 of the bytes that zstd looks back; unpacking needs as much memory, 128 MiB
 
 
+def most_alike(tally: Tally, others: Mapping[str, Tally]) -> str:
+    """The one of `others` that has most of the tally's bytes at the same paths, if it has half of them; '' for none."""
+    shared = {
+        name: sum(content.size_bytes for path, content in tally.items() if other.get(path) == content)
+        for name, other in others.items()
+    }
+    best = max(shared, key=lambda name: shared[name], default="")
+    return best if best and 2 * shared[best] >= tally.bytes else ""
+
+
 def pack_archive(
-    name: str, trees: Mapping[str, Path], folder: Path, *, part_bytes: int, level: int,
-    like: tuple[str, Tally] | None = None,
-) -> tuple[Archive, list[Part], Tally]:  # fmt: skip
-    """Pack trees, path in the archive ('' for its top) to folder or file, into parts in `folder`; `like`: only their
-    difference to an archive, its name and its tally."""
+    name: str, trees: Mapping[str, Path], folder: Path, before: Mapping[str, Tally], *, part_bytes: int, level: int
+) -> tuple[Archive, list[Part], Tally]:
+    """Pack trees, path in the archive ('' for its top) to folder or file, into parts in `folder`: whole, or the
+    difference to the archive packed before, of those by name in `before`, that is most alike."""
     tally = measure(trees)
-    other, gone = (tally, []) if like is None else difference(tally, like[1])
+    like = most_alike(tally, before)
+    other, gone = difference(tally, before[like]) if like else (tally, [])
     compress = [str(find_program("zstd")), "-qc", "-T0", f"-{level}", f"--long={WINDOW}"]
     cut = ["split", "-d", "--suffix-length=4", f"--bytes={part_bytes}", "-", str(folder / f"{name}.tar.zst.")]
     with (
@@ -178,7 +188,7 @@ def pack_archive(
         unpacked_bytes=other.bytes,
         files=len(other),
         tree_sha256=tally.sha256,
-        like=like[0] if like else "",
+        like=like,
         gone=gone,
     )
     return archive, parts, tally

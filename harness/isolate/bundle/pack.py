@@ -158,7 +158,7 @@ class Packer:
         print(text, flush=True)
 
     def _planned(self) -> list[PlannedEnvironment]:
-        """Those with packages of their own last: they are packed as the difference to one without."""
+        """Those with packages of their own last: the others hold most of their files."""
         planned = [
             item.environment for item in wanted_images(self.engine, self.matrix, self.root, strict=self.options.strict)
         ]
@@ -248,8 +248,7 @@ class Packer:
     ) -> BundledEnvironment:
         removed = leave_out(tree, left_out(self.kept))
         blanked = blank_libraries(tree, int(self.options.architecture), self.kept)
-        plain = environment.spec.model_copy(update={"packages": []})
-        self._pack_archive(environment.id, {"": tree}, like=plain.id(environment.index))
+        self._pack_archive(environment.id, {"": tree})
         [packages] = [path.relative_to(tree) for path in tree.glob("lib/python3*/site-packages")]
         there = [name for name in proof.libraries if (tree / packages / name).exists()]
         return BundledEnvironment(
@@ -262,13 +261,13 @@ class Packer:
             proof=proof.model_copy(update={"libraries": there}),
         )
 
-    def _pack_archive(self, name: str, trees: dict[str, Path], like: str = "") -> None:
-        """`like`: as the difference to this archive, where it is packed already."""
+    def _pack_archive(self, name: str, trees: dict[str, Path]) -> None:
+        """Whole, or as the difference to an environment that was packed before and has most of its bytes."""
         self._say(f"packing {name}")
+        before = {other: tally for other, tally in self.tallies.items() if other != SHARED}
         archive, parts, self.tallies[name] = pack_archive(
-            name, trees, self.out, part_bytes=self.options.part_mb * 1_000_000, level=self.options.level,
-            like=(like, self.tallies[like]) if like in self.tallies else None,
-        )  # fmt: skip
+            name, trees, self.out, before, part_bytes=self.options.part_mb * 1_000_000, level=self.options.level
+        )
         self.archives[name] = archive
         self.parts += parts
         self._say(

@@ -3,7 +3,7 @@
 #
 #   sh unpack.sh [--only ENVIRONMENT]... [--any-gpu] DIR
 #
-# --only: not all environments; one that is a difference to another brings that one.
+# --only: not all environments; one that is a difference to another brings that one, and so on.
 # --any-gpu: also where the GPU or the driver cannot run them.
 #
 # It lies beside the parts, and checks all of them, and this machine, before it unpacks anything. It needs a POSIX
@@ -60,7 +60,7 @@ choose() { # which archives are wanted, and which of them are still to be unpack
     for name in $only; do
         { is_in "$name" "$known" && [ "$name" != shared ]; } ||
             fail "the bundle has no environment $name" "it has: ${known#shared }" 64
-        only="$only $(like "$name")"
+        while name=$(like "$name") && [ -n "$name" ]; do only="$only $name"; done
     done
     wanted=
     for name in $known; do
