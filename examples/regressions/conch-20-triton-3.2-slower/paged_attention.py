@@ -5,7 +5,7 @@ import math
 import torch
 from torch import nn
 
-SEQUENCES, HEADS, KEY_HEADS, WIDTH, BLOCK, BLOCKS = 16, 32, 8, 128, 32, 64
+SEQUENCES, HEADS, KEY_HEADS, WIDTH, BLOCK, BLOCKS = 16, 32, 8, 128, 32, 16
 
 
 class Model(nn.Module):
