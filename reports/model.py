@@ -255,7 +255,7 @@ class MemorySide(Side):
 
 @dataclass(frozen=True, kw_only=True)
 class Memory(Judged):
-    """`ratio` is of peaks of which each counts as at least `reports.compare.memory.FLOOR_BYTES`."""
+    """`ratio` is of peaks of which each counts as at least `harness.stats.peaks.FLOOR_BYTES`."""
 
     baseline: MemorySide
     this: MemorySide

@@ -1,7 +1,9 @@
-"""Which times moved so far that it is worth to ask where they go: a pure function of a run's launches.
+"""Which times, and which peaks of memory, moved so far that it is worth to ask where they go: a pure function of a
+run's launches.
 
 This screens, with no interval and no false-discovery control: a target whose slowest launch in one environment is
-faster than its fastest in the other, by more than the smallest effect that counts. What moved, `reports` judges.
+faster than its fastest in the other, by more than the smallest effect that counts; or the same of memory. What moved,
+`reports` judges.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from dataclasses import dataclass
 from harness.schema.records import Device, LaunchRecord
 from harness.schema.run_records import Cell, RunRecord
 from harness.stats.medians import COLD, time_us
+from harness.stats.peaks import counted
 from harness.worker import protocol
 
 FEWEST_LAUNCHES = 3  # of either side
@@ -23,7 +26,7 @@ MOST_PROFILES = 4  # targets of a device between two environments, those that mo
 
 @dataclass(frozen=True, kw_only=True)
 class Profiled:
-    """A target to profile in two environments, on the workload on which its time moved most."""
+    """A target to profile in two environments, on the workload on which its time, or its peak memory, moved most."""
 
     kernel: str
     target: str
@@ -50,17 +53,21 @@ class Profiled:
 
 
 Place = tuple[str, str, str, Device]  # kernel, target, workload, device
+Values = dict[str, dict[Place, list[float]]]  # by environment: of each launch
 
 
 def moved_targets(run: RunRecord, launches: Sequence[LaunchRecord]) -> list[Profiled]:
     """A reference once, whichever kernels it stands beside; a kernel by itself. In a quick run kernels alone."""
-    times: dict[str, dict[Place, list[float]]] = defaultdict(lambda: defaultdict(list))
+    times: Values = defaultdict(lambda: defaultdict(list))
+    peaks: Values = defaultdict(lambda: defaultdict(list))
     for launch in launches:
         for timing in launch.timings:
             time = time_us(timing, COLD)
+            place = launch.kernel, timing.target, timing.workload, launch.device
             if time is not None:
-                place = launch.kernel, timing.target, timing.workload, launch.device
                 times[launch.environment][place].append(time)
+            if timing.memory is not None:
+                peaks[launch.environment][place].append(counted(timing.memory.peak_bytes))
     largest: dict[tuple[str, str, str, Device], Profiled] = {}
     for environment in (each for each in run.environments if each != run.baseline):
         for place, this in times[environment].items():
@@ -68,6 +75,8 @@ def moved_targets(run: RunRecord, launches: Sequence[LaunchRecord]) -> list[Prof
             if run.quick and target != protocol.KERNEL:
                 continue
             ratio = moved(times[run.baseline][place], this, run.thresholds.min_effect(device))
+            if ratio is None:
+                ratio = moved(peaks[run.baseline][place], peaks[environment][place], run.thresholds.memory)
             target = target.partition(protocol.BACKWARD)[0]  # a profile is of a whole step
             if ratio is not None:
                 found = Profiled(kernel=kernel, target=target, workload=workload, device=device,

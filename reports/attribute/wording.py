@@ -153,6 +153,9 @@ SENTENCES = {
     "memory_operator": "{subject} {uses}: PyTorch runs another operator under that name.",
     "memory_of_implementation": "{subject} {uses}, by the same operator: its implementation changed.",
     "memory_of_code": "{subject} {uses}, and {how}.",
+    "memory_of_lines": "{subject} {uses}: other lines of its file run in {this} than in {base}.",
+    "memory_of_operators": "{subject} {uses}. The same lines of its file run: it comes from an operator of "
+    "PyTorch that they call.",
     "memory_unexplained": "{subject} {uses}. The records do not show why.",
     "rival": '{rival}. It may be why, or not: it changed together with "{name}". To tell them apart: '
     "{separated_by}.",

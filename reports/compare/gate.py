@@ -22,11 +22,11 @@ from harness import errors
 from harness.errors import InputError, meant
 from harness.schema.run_records import Cell, KernelInfo
 from harness.stats import decide, effects
+from harness.stats.peaks import counted
 from harness.worker import protocol
 from reports import model
 from reports.compare import correctness, latency
 from reports.compare.correctness import FAILED, OFF_STREAM
-from reports.compare.memory import counted
 from reports.load.evidence import Evidence
 from reports.load.launches import Launch
 from reports.text import words

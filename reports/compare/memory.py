@@ -14,6 +14,7 @@ from statistics import median
 from harness.schema.records import Memory as Measured
 from harness.schema.run_records import Cell
 from harness.stats import decide
+from harness.stats.peaks import FLOOR_BYTES, counted
 from harness.worker import protocol
 from reports import model
 from reports.compare.latency import of_shared_blocks, tested
@@ -21,14 +22,8 @@ from reports.load.evidence import Evidence
 from reports.model import Memory, MemorySide
 from reports.text import TIMES, bytes_text, memory_change, ratio_interval, words
 
-FLOOR_BYTES = 1 << 20
 NOT_MEASURED = "memory was not measured"
 Pair = tuple[MemorySide, MemorySide]
-
-
-def counted(peak_bytes: float) -> float:
-    """A peak as it is compared."""
-    return float(max(peak_bytes, FLOOR_BYTES))
 
 
 def has_ratio(memory: Memory) -> bool:

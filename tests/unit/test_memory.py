@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from harness import errors
+from harness.schema.storage import Run
 from reports import model
+from reports.attribute import explained
 from reports.attribute.causes import BUILD_MOVED, MEMORY_USE, NOTHING_MOVED, STRONG, SUGGESTIVE, UNDECIDED
 from reports.attribute.rules.memory_use import MemoryChange
 from reports.compare.exit_codes import exit_codes, memory_unseen_text
@@ -18,6 +20,7 @@ from reports.render.report import Report
 from reports.render.summaries import render_summary, render_summary_text, render_timings
 from reports.text import TIMES, bytes_text
 from tests.unit.attributed import TIMED
+from tests.unit.experiments import profiles
 from tests.unit.reporting import kernel_row, report_of
 from tests.unit.spec import BASE, NEXT, SEED_ONLY, Case, Spec
 
@@ -166,3 +169,22 @@ def test_ratios_are_told_of_cells_that_are_large_enough_for_one() -> None:
 )
 def test_sizes_have_three_digits_and_no_exponent(size_bytes: int, said: str) -> None:
     assert bytes_text(size_bytes) == said
+
+
+@pytest.mark.parametrize(
+    ("lines", "texts", "grade", "said"),
+    [
+        (((1, 2), (1, 3)), {}, STRONG, "other lines of its file run"),
+        (((1, 2), (1, 2)), {}, STRONG, "comes from an operator of PyTorch"),
+        (((1, 2), (1, 2)), {1: "if torch.__version__ > '2.4':"}, UNDECIDED, "do not show why"),
+        (((), ()), {}, UNDECIDED, "do not show why"),
+    ],
+)
+def test_a_python_files_memory_is_of_its_lines_or_of_what_they_call(
+    lines: tuple[tuple[int, ...], tuple[int, ...]], texts: dict[int, str], grade: str, said: str, tmp_path: Path
+) -> None:
+    used(tmp_path, 8 * MIB, 16 * MIB)
+    called = {"aten::add": (1.0, 10.0)}
+    profiles(Run(tmp_path), "kernel", called, called, lines=lines, texts=texts)
+    [cause] = [each for each in explained(tmp_path) if each.about == "memory"]
+    assert cause.grade == grade and said in cause.statement

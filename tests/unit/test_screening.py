@@ -7,6 +7,7 @@ import pytest
 
 from harness.experiments.run import calls_operators, planned
 from harness.experiments.screen import MOST_PROFILES, Profiled, moved, moved_targets
+from harness.schema.records import Memory
 from harness.schema.run_records import RunRecord, Thresholds
 from harness.schema.storage import save_record
 from harness.worker import protocol
@@ -64,6 +65,22 @@ def test_the_targets_that_moved_most_are_profiled() -> None:
     times = {("k", f"t{number}", "seed"): (100.0, 120.0 + number) for number in range(MOST_PROFILES + 2)}
     found = moved_of(times)
     assert [each.target for each in found] == [f"t{n}" for n in range(MOST_PROFILES + 1, 1, -1)]
+
+
+def test_a_target_whose_memory_moved_is_profiled_though_its_time_stayed() -> None:
+    def of(peaks: tuple[int, int]) -> list[float]:
+        found = [
+            launch(
+                timing(100.0, memory=Memory(peak_bytes=peaks[side] + block, kept_bytes=0)), environment=environment,
+                kernel="k", index=block,
+            )
+            for block in range(3)
+            for side, environment in enumerate((BASE, NEXT))
+        ]  # fmt: skip
+        return [each.ratio for each in moved_targets(RUN, found)]
+
+    assert of((10 << 20, 20 << 20)) == [pytest.approx(2.0)]
+    assert of((10 << 10, 20 << 10)) == [], "of so little memory no share says anything"
 
 
 BECAME_WRONG, ENDS = Case(passed=0, units=400.0, bits="new"), Case(status="crashed", message="it ended")

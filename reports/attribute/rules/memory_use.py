@@ -12,6 +12,7 @@ from reports.attribute.causes import STRONG, SUGGESTIVE, UNDECIDED, Cause, combi
 from reports.attribute.evidence import in_words, number
 from reports.attribute.facts.cases import CaseFacts
 from reports.attribute.facts.cells import CellFacts, operators_moved
+from reports.attribute.facts.choices import lines_run
 from reports.attribute.facts.times import CALLED
 from reports.attribute.figures import memory_figure
 from reports.attribute.wording import make
@@ -82,7 +83,7 @@ def memory_causes(cases: Sequence[CaseFacts]) -> list[Cause]:
 def memory_cause(change: MemoryChange) -> Cause:
     case, cells = change.case, change.cells
     if case.is_kernel:
-        return _of_code(change) if case.code.state == DIFFERS else _made(change, UNDECIDED, "memory_unexplained")
+        return _of_code(change) if case.code.state == DIFFERS else _of_file(change)
     sides = cells[0].sides
     if not all(side.operators for side in sides):
         return _made(change, UNDECIDED, "memory_unexplained")
@@ -90,6 +91,17 @@ def memory_cause(change: MemoryChange) -> Cause:
     sentence = "memory_operator" if moved else "memory_of_implementation"
     alike = not case.variables and not any(each.of_threads for each in case.differences)
     return _made(change, STRONG if moved or alike else SUGGESTIVE, sentence, operators_seen(*sides, case.versions))
+
+
+def _of_file(change: MemoryChange) -> Cause:
+    """A kernel whose machine code stayed, or that has none: a Python file may do otherwise by its own choice, which
+    shows where other lines of it ran, or call operators of PyTorch's that do."""
+    case = change.case
+    lines = next((found for cell in change.cells if (found := lines_run(case, cell)) is not None), None)
+    if lines is None or (not any(lines.alone) and lines.asking() is not None):
+        return _made(change, UNDECIDED, "memory_unexplained")
+    sentence = "memory_of_lines" if any(lines.alone) else "memory_of_operators"
+    return _made(change, SUGGESTIVE if case.variables else STRONG, sentence, *lines.seen)
 
 
 def _of_code(change: MemoryChange) -> Cause:
