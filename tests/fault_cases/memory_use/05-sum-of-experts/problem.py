@@ -9,7 +9,7 @@ class Model(torch.nn.Module):
 
 
 def get_inputs():
-    return [torch.randn(1024, 1024), torch.randn(8, 1024, 1024) * 0.03]
+    return [torch.randn(512, 768), torch.randn(8, 768, 768) * 0.036]
 
 
 def get_init_inputs():
