@@ -114,7 +114,8 @@ def test_the_cases_cover_every_cause_and_every_file_is_one_of_theirs(every: dict
     assert {case.causes[0] for case in held_out} >= {"race", "out_of_bounds", "uninitialised_shared"}
 
     for cause in CAUSES:
-        numbers = [int(case.path.partition("/")[2][:2]) for case in every.values() if case.causes[0] == cause]
+        names = [case.path.partition("/")[2] for case in every.values() if case.causes[0] == cause]
+        numbers = [int(name.partition("-")[0]) for name in names]
         assert numbers == list(range(1, len(numbers) + 1)), cause
     there = {path for cause in CAUSES for path in (HERE / cause).rglob("*") if path.is_file()}
     assert there - {path for path in there if "__pycache__" in path.parts} == {
