@@ -137,7 +137,7 @@ class SwapRecord(Outcome):
 
 
 class TargetSeen(Outcome):
-    """One target in one environment: its outputs by the deciding rule, and its launches' medians."""
+    """One target in one environment: its outputs by the deciding rule, and its launches' medians and peaks."""
 
     target: str
     runs: int = 0
@@ -145,6 +145,7 @@ class TargetSeen(Outcome):
     max_units: float | None = None
     output_sha256: list[str] = Field(default=[], description="per trial, recipe after recipe")
     times_us: list[float] = Field(default=[], description="cold, of each launch; none where times were not asked for")
+    peaks_bytes: list[int] = Field(default=[], description="its calls' peak memory, of each launch that measured it")
 
 
 class ComponentResult(Outcome):

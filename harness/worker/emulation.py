@@ -134,7 +134,7 @@ class Call:
         if not isinstance(value, torch.Tensor) or value.dtype not in FLOATING:
             return value
         if self.cut and value.dtype == torch.float32:
-            truncated = rounding.tf32(value.contiguous().numpy(), self.draws.odd)
+            truncated = rounding.tf32(value.detach().contiguous().numpy(), self.draws.odd)
             return torch.from_numpy(truncated).to(self.work)
         return value.to(self.work)
 

@@ -26,9 +26,9 @@ def steps(call: Call) -> int:
     Accuracy and Stability of Numerical Algorithms, 2002, chapters 9, 10 and 19). One, of any other operator."""
     if call.name.startswith("grid_sampler"):  # whose coordinates are multiplied by a number of pixels
         return int(max(call.args[0].shape[2:])) ** 2
-    if transforms(call):  # as many passes over all elements (Higham, the same, chapter 24)
+    if transforms(call):  # in each pass a product, its sum, a twiddle factor, an addition (Higham, chapter 24)
         size = math.prod(call.args[0].shape[dim] for dim in call.args[1])
-        return math.ceil(math.log2(max(2, size)))
+        return 4 * math.ceil(math.log2(max(2, size)))
     if call.name in FUSED:  # an exponential or two, two products, and a sum of theirs that may cancel
         return 4
     if factorises(call):

@@ -120,16 +120,18 @@ def capture(call: kernels.Call, count: int, before: kernels.Call | None = None) 
     return graph, outputs
 
 
-def _clean_up(pool: Any, stream: Any) -> None:
-    """After a capture that failed. PyTorch leaves its stream the current one, and from 2.5 on its allocator capturing:
-    no later capture, and no allocation that must free others first, would succeed. And its generator believes that it
-    is captured, and refuses to draw, until a capture ends well."""
-    torch.cuda.set_stream(stream)
-    for name in ("_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool"):
-        end = getattr(torch._C, name, None)
-        if end is not None:
-            with contextlib.suppress(RuntimeError, TypeError):  # it has ended; PyTorch 2.1 ends it first of all
-                end(torch.cuda.current_device(), pool)
+def _clean_up(pool: Any, here: Any) -> None:
+    """After a capture that failed. Where ending it failed too, PyTorch leaves its stream the current one and its
+    allocator capturing: no later capture, and no allocation that must free others first, would succeed. PyTorch 2.5
+    ends that by the pool, 2.1 by the current stream alone. And its generator believes that it is captured, and refuses
+    to draw, until a capture ends well."""
+    if torch.cuda.current_stream() != here:
+        device = torch.cuda.current_device()
+        for name in ("_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool"):
+            for arguments in ((device, pool), (device,)):
+                with contextlib.suppress(AttributeError, RuntimeError, TypeError):  # another version's, or ended
+                    getattr(torch._C, name)(*arguments)
+    torch.cuda.set_stream(here)
     with contextlib.suppress(RuntimeError), torch.cuda.graph(torch.cuda.CUDAGraph()):
         torch.zeros(1, device="cuda")
 

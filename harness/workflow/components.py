@@ -8,6 +8,7 @@ goes on. The record holds what that run saw.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -54,7 +55,8 @@ class Question:
 
 
 def moved_cells(run: Run, focus: Focus) -> dict[Cell, bool]:
-    """What moved, and whether in time: results, by the cases that other experiments are made of, and kernels' times."""
+    """What moved, and whether in time or memory: results, by the cases that other experiments are made of, and kernels'
+    times and peaks."""
     record = run.load()
     validations = {(v.kernel, v.workload, v.device, v.environment): v for v in run.validations()}
     builds = {(b.kernel, b.device, b.environment): b for b in run.builds()}
@@ -261,15 +263,20 @@ def _seen(
         return found
     path = run.validation_path(cell.model_copy(update={"environment": id}))
     validation = load_record(path, ValidationRecord)
-    times: dict[str, list[float]] = {}
+    times: dict[str, list[float]] = defaultdict(list)
+    peaks: dict[str, list[int]] = defaultdict(list)
     for launch in run.launches():
         for timing in launch.timings if launch.environment == id else ():
             median_us = time_us(timing, COLD)
             if median_us is not None:
-                times.setdefault(timing.target, []).append(median_us)
+                times[timing.target].append(median_us)
+            if timing.memory is not None:
+                peaks[timing.target].append(timing.memory.peak_bytes)
     targets = [_outputs(validation, target) for target in dict.fromkeys((protocol.KERNEL, *_targets(validation)))]
-    targets = [each.model_copy(update={"times_us": times.get(each.target, [])}) for each in targets]
-    return found.model_copy(update={"targets": targets})
+    measured = [
+        each.model_copy(update={"times_us": times[each.target], "peaks_bytes": peaks[each.target]}) for each in targets
+    ]
+    return found.model_copy(update={"targets": measured})
 
 
 def _targets(validation: ValidationRecord) -> list[str]:

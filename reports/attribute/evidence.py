@@ -16,7 +16,7 @@ from reports.attribute.facts.times import TimeChange, clock_ratio
 from reports.attribute.sizes import sizes_text
 from reports.compare.factors import SAME, Factor
 from reports.model import Rate, Seen
-from reports.text import apart, short
+from reports.text import TIMES, apart, short
 
 # -- words ------------------------------------------------------------------------------------------------
 
@@ -181,13 +181,20 @@ def repeat_figure(case: CaseFacts) -> Figure | None:
 
 
 def extent(change: TimeChange) -> str:
-    """2.9 to 4.5 times, or one ratio."""
+    """2.9 to 4.5 times, or one ratio; and that of replays, where it is another one."""
     if not change.ratios:
         return change.word
     word = change.word + (" in its backward pass" if change.mode == model.BACKWARD else "")
-    low, high = min(change.ratios), max(change.ratios)
-    shown = f"{low:.2f} to {high:.2f}" if high / low > 1.02 else f"{low:.2f}"
-    return f"{word}: {shown}\N{MULTIPLICATION SIGN} the time of {change.case.versions[0]}"
+    text = f"{word}: {_range(change.ratios)} the time of {change.case.versions[0]}"
+    replays = change.of_replays
+    if change.mode != model.COLD or not replays or _range(replays) == _range(change.ratios):
+        return text
+    return f"{text} ({_range(replays)} in replays of a CUDA graph)"
+
+
+def _range(ratios: Sequence[float]) -> str:
+    low, high = min(ratios), max(ratios)
+    return f"{low:.2f} to {high:.2f}{TIMES}" if high / low > 1.02 else f"{low:.2f}{TIMES}"
 
 
 def time_seen(change: TimeChange) -> list[Seen]:

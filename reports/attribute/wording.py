@@ -156,6 +156,12 @@ SENTENCES = {
     "memory_of_lines": "{subject} {uses}: other lines of its file run in {this} than in {base}.",
     "memory_of_operators": "{subject} {uses}. The same lines of its file run: it comes from an operator of "
     "PyTorch that they call.",
+    "memory_of_package": "{subject} {uses}, because {package} changed: {held}, its memory follows the package "
+    "({one} in {base}, {two} in {this}).",
+    "memory_of_sole_package": "{subject} {uses}, because {package} changed ({one} in {base}, {two} in {this}): the "
+    "PyTorch of both environments is the same, and so is all else that it is known to compute with.",
+    "memory_cured": "{subject} {uses}, with {package} {one}. With {package} {two} in its place it uses as much as in "
+    "{base}.",
     "memory_unexplained": "{subject} {uses}. The records do not show why.",
     "rival": '{rival}. It may be why, or not: it changed together with "{name}". To tell them apart: '
     "{separated_by}.",

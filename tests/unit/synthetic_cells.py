@@ -80,7 +80,7 @@ def environment_record(spec: Spec, environment: str) -> EnvironmentRecord:
         **outcome.model_dump(), id=environment, torch=version, cuda="12.1", python="3.11",
         replica=int(environment.rpartition("-r")[2]) if "-r" in environment else 0,
         index="https://download.pytorch.org/whl/cu121", executor=spec.executors.get(environment, "venv"),
-        key=sha(environment), pins={"torch": version, "numpy": "1.26.4"}, pins_sha256=sha("pins", version),
+        key=sha(environment), pins={"torch": version, "numpy": "1.26.4"}, pins_sha256=sha("pins", version, spec.packages.get(environment, {})),
         packages=spec.packages.get(environment, {}), variables=spec.variables.get(environment, {}),
         prepared_s=61.0, reused=False,
         observed=observation(spec, environment) if outcome.status == "ok" else None,

@@ -12,7 +12,16 @@ from harness import errors
 from harness.schema.storage import Run
 from reports import model
 from reports.attribute import explained
-from reports.attribute.causes import BUILD_MOVED, MEMORY_USE, NOTHING_MOVED, STRONG, SUGGESTIVE, UNDECIDED
+from reports.attribute.causes import (
+    BUILD_MOVED,
+    COMPONENT_MOVED,
+    DECISIVE,
+    MEMORY_USE,
+    NOTHING_MOVED,
+    STRONG,
+    SUGGESTIVE,
+    UNDECIDED,
+)
 from reports.attribute.rules.memory_use import MemoryChange
 from reports.compare.exit_codes import exit_codes, memory_unseen_text
 from reports.render.page import render_page
@@ -20,9 +29,10 @@ from reports.render.report import Report
 from reports.render.summaries import render_summary, render_summary_text, render_timings
 from reports.text import TIMES, bytes_text
 from tests.unit.attributed import TIMED
-from tests.unit.experiments import profiles
+from tests.unit.experiments import exchanged, profiles
 from tests.unit.reporting import kernel_row, report_of
 from tests.unit.spec import BASE, NEXT, SEED_ONLY, Case, Spec
+from tests.unit.synthetic import write_run
 
 MIB = 1 << 20
 FAIL_ON = frozenset({"memory"})
@@ -188,3 +198,41 @@ def test_a_python_files_memory_is_of_its_lines_or_of_what_they_call(
     profiles(Run(tmp_path), "kernel", called, called, lines=lines, texts=texts)
     [cause] = [each for each in explained(tmp_path) if each.about == "memory"]
     assert cause.grade == grade and said in cause.statement
+
+
+@pytest.mark.parametrize(
+    ("peaks", "cause", "grade"),
+    [
+        ((8, 8, 16, 16), COMPONENT_MOVED, DECISIVE),  # of the baseline's package in both, then of the other's
+        ((8, 16, 8, 16), MEMORY_USE, UNDECIDED),
+        ((8, 11, 13, 16), MEMORY_USE, UNDECIDED),
+    ],
+)
+def test_memory_that_follows_a_package_is_the_packages(
+    peaks: tuple[int, ...], cause: str, grade: str, tmp_path: Path
+) -> None:
+    used(tmp_path, 8 * MIB, 16 * MIB, packages={NEXT: {"numpy": "2.0.2"}})
+    exchanged(Run(tmp_path), {"numpy": "AAAA"}, peaks_bytes={"numpy": [MIB * each for each in peaks]})
+    [found] = [each for each in explained(tmp_path) if each.about == "memory"]
+    assert (found.cause, found.grade) == (cause, grade), found.statement
+
+
+def test_environments_that_differ_in_one_package_tell_whose_memory_it_is(tmp_path: Path) -> None:
+    other = f"{NEXT}-numpy-2.0.2"
+    peaks = {(BASE, "kernel"): (8 * MIB, 0), (NEXT, "kernel"): (16 * MIB, 0), (other, "kernel"): (8 * MIB, 0)}
+    environments = {"environments": (BASE, NEXT, other), "packages": {other: {"numpy": "2.0.2"}}}
+    made = {**SEED_ONLY, **TIMED, **environments, "peak_bytes": 4 * MIB, "peaks_bytes": peaks}
+    write_run(tmp_path, Spec(**made))  # type: ignore[arg-type]
+    [found] = [each for each in explained(tmp_path) if each.about == "memory"]
+    assert (found.cause, found.grade) == (COMPONENT_MOVED, STRONG)
+    assert "With numpy 2.0.2 in its place it uses as much as in PyTorch 2.1.0" in found.statement
+
+
+def test_of_one_pytorch_the_package_that_differs_is_why(tmp_path: Path) -> None:
+    other = f"{BASE}-numpy-2.0.2"
+    peaks = {(BASE, "kernel"): (8 * MIB, 0), (other, "kernel"): (16 * MIB, 0)}
+    environments = {"environments": (BASE, other), "packages": {other: {"numpy": "2.0.2"}}}
+    made = {**SEED_ONLY, **TIMED, **environments, "peak_bytes": 4 * MIB, "peaks_bytes": peaks}
+    write_run(tmp_path, Spec(**made))  # type: ignore[arg-type]
+    [found] = [each for each in explained(tmp_path) if each.about == "memory"]
+    assert (found.cause, found.grade) == (COMPONENT_MOVED, DECISIVE), found.statement

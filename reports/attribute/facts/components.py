@@ -1,5 +1,5 @@
-"""Packages that were exchanged between two environments while PyTorch was held, and what results and times go with.
-Pure."""
+"""Packages that were exchanged between two environments while PyTorch was held, and what results, times and memory go
+with. Pure."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from harness.experiments.components import counts
 from harness.experiments.screen import FEWEST_LAUNCHES, moved
 from harness.schema.environment_records import EnvironmentRecord
 from harness.schema.experiment_records import ComponentsRecord, TargetSeen
+from harness.stats.peaks import counted
 from harness.worker import protocol
 from reports.attribute import thresholds
 from reports.attribute.facts.swaps import MIXED, NEITHER, PLACE, Outcome, goes_with
@@ -86,27 +87,36 @@ class Exchange:
         return _followed([_bits(each) if each else None for each in self._four])
 
     def time_follows(self, min_effect: float) -> str | None:
-        """The same of times, where both environments' own were apart here too. A factor's effect counts where no launch
-        lies among those without it, and makes up most of the change; it is none where launches of both lie among each
-        other, and their medians differ by less than half of the change."""
-        one, two, three, four = (each.times_us if each else [] for each in self._four)
-        if moved(one, four, min_effect) is None:
-            return NEITHER if min(len(one), len(four)) >= FEWEST_LAUNCHES else None
-        whole = math.log(statistics.median(four) / statistics.median(one))
-        package = [_effect(one, three, whole, min_effect), _effect(two, four, whole, min_effect)]
-        torch = [_effect(one, two, whole, min_effect), _effect(three, four, whole, min_effect)]
-        if all(each is None for each in package):
-            return None
-        told = {each for each in package if each is not None}
-        rest = {each for each in torch if each is not None}
-        if told == {MOST} and rest <= {NONE}:
-            return COMPONENT
-        if told == {NONE} and rest == {MOST} and None not in package:
-            return PLACE
-        return MIXED
+        """The same of times, and in `memory_follows` of peaks; see `_figures_follow`."""
+        return _figures_follow([each.times_us if each else [] for each in self._four], min_effect)
+
+    def memory_follows(self, min_effect: float) -> str | None:
+        peaks = [each.peaks_bytes if each else [] for each in self._four]
+        return _figures_follow([list(map(counted, each)) for each in peaks], min_effect)
 
 
 MOST, SOME, NONE = "most", "some", "none"
+
+
+def _figures_follow(figures: Sequence[Sequence[float]], min_effect: float) -> str | None:
+    """What launches' figures go with, where both environments' own were apart here too. A factor's effect counts where
+    no launch lies among those without it, and makes up most of the change; it is none where launches of both lie among
+    each other, and their medians differ by less than half of the change."""
+    one, two, three, four = figures
+    if moved(one, four, min_effect) is None:
+        return NEITHER if min(len(one), len(four)) >= FEWEST_LAUNCHES else None
+    whole = math.log(statistics.median(four) / statistics.median(one))
+    package = [_effect(one, three, whole, min_effect), _effect(two, four, whole, min_effect)]
+    torch = [_effect(one, two, whole, min_effect), _effect(three, four, whole, min_effect)]
+    if all(each is None for each in package):
+        return None
+    told = {each for each in package if each is not None}
+    rest = {each for each in torch if each is not None}
+    if told == {MOST} and rest <= {NONE}:
+        return COMPONENT
+    if told == {NONE} and rest == {MOST} and None not in package:
+        return PLACE
+    return MIXED
 
 
 def _effect(without: Sequence[float], with_it: Sequence[float], whole: float, min_effect: float) -> str | None:

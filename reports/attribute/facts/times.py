@@ -75,6 +75,12 @@ class TimeChange:
     def ratios(self) -> list[float]:
         return [ratio for cell in self.cells if (ratio := self.latency(cell).ratio)]
 
+    @cached_property
+    def of_replays(self) -> list[float]:
+        """The ratios of the cells whose replays were called in the same direction."""
+        hot = [cell.row.modes[model.HOT] for cell in self.cells if model.HOT in cell.row.modes]
+        return [each.ratio for each in hot if each.verdict == self.verdict and each.ratio]
+
     # -- the machine ------------------------------------------------------------------------------------------
 
     @property

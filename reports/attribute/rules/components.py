@@ -34,7 +34,7 @@ def component_moved(case: CaseFacts) -> Cause | None:
         "component_moved" if kind == COMPONENT else "component_together", [cell, *alike],
         [
             cell.why,
-            *(cell.seen(_seen(each, case), each.path) for _, each, _ in found),
+            *(cell.seen(put_where(each, case), each.path) for _, each, _ in found),
             *(Seen(text=text, record=exchange.path) for text in exchange.problems),
             *([NOT_BOTH] if exchange.one_way else []),
         ],
@@ -43,9 +43,9 @@ def component_moved(case: CaseFacts) -> Cause | None:
             RuledOut(rival="PyTorch's version", how=HELD, record=exchange.path) if both else None,
             excluded("chance", case.steady),
         ],
-        figures=[figures.exchange_figure(exchange)], what=became(cell), fix=_fix(exchange, cell.verdict),
+        figures=[figures.exchange_figure(exchange)], what=became(cell), fix=fix_of(exchange, cell.verdict),
         command=_next(case, exchange, cell.workload, "correctness"),
-        package=exchange.package, one=exchange.versions[0], two=exchange.versions[1], held=_held(exchange),
+        package=exchange.package, one=exchange.versions[0], two=exchange.versions[1], held=held_with(exchange),
     )  # fmt: skip
 
 
@@ -57,9 +57,9 @@ def sole_package(case: CaseFacts) -> Cause | None:
     sure = not sole.others and not case.unsteady and not case.follows_poison
     return make(
         case, causes.COMPONENT_MOVED, DECISIVE if sure else STRONG, "sole_package", moved,
-        [moved[0].why, *_differ(sole)],
+        [moved[0].why, *differ(sole)],
         ruled_out=[excluded("the inputs", moved[0].inputs), SAME_PYTORCH, excluded("chance", case.steady)],
-        what=became(moved[0]), fix=_fix(sole, moved[0].verdict),
+        what=became(moved[0]), fix=fix_of(sole, moved[0].verdict),
         command=_next(case, sole, moved[0].workload, "correctness"),
         package=sole.package, one=sole.versions[0], two=sole.versions[1],
     )  # fmt: skip
@@ -71,8 +71,8 @@ def sole_package_of_time(change: TimeChange) -> Cause | None:
     if sole is None:
         return None
     return make_of_time(
-        change, causes.COMPONENT_MOVED, STRONG if sole.others else DECISIVE, "sole_package_of_time", _differ(sole),
-        [SAME_PYTORCH], fix=_fix(sole, change.verdict),
+        change, causes.COMPONENT_MOVED, STRONG if sole.others else DECISIVE, "sole_package_of_time", differ(sole),
+        [SAME_PYTORCH], fix=fix_of(sole, change.verdict),
         command=_next(change.case, sole, change.cells[0].workload, "latency"),
         package=sole.package, one=sole.versions[0], two=sole.versions[1],
     )  # fmt: skip
@@ -82,12 +82,12 @@ def _sole(case: CaseFacts) -> Sole | None:
     return None if case.alone else sole_of(*case.stacks, case.device)
 
 
-def _differ(sole: Sole) -> list[Seen]:
+def differ(sole: Sole) -> list[Seen]:
     text = f"not excluded: {', '.join(sole.others)}, which differs too, and which PyTorch is not known to compute with"
     return [Seen(text=text)] if sole.others else []
 
 
-def _seen(exchange: Exchange, case: CaseFacts) -> str:
+def put_where(exchange: Exchange, case: CaseFacts) -> str:
     """Which version was put where, of what could be run."""
     base, this = case.versions
     places = (exchange.base, exchange.this), (exchange.this, exchange.base)
@@ -99,7 +99,7 @@ def _seen(exchange: Exchange, case: CaseFacts) -> str:
     return f"{exchange.package} was put: {' and '.join(put)} (run {exchange.run})"
 
 
-def _held(exchange: Exchange) -> str:
+def held_with(exchange: Exchange) -> str:
     return "with the one PyTorch that could be tried" if exchange.one_way else "with either PyTorch"
 
 
@@ -118,7 +118,7 @@ def _next(case: CaseFacts, exchange: Exchange | Sole, workload: str, what: str) 
     )  # fmt: skip
 
 
-def _fix(exchange: Exchange | Sole, verdict: str) -> str:
+def fix_of(exchange: Exchange | Sole, verdict: str) -> str:
     worse = verdict not in (model.FIXED, model.MORE_EXACT, model.IMPROVED)
     return f"pin {exchange.package}=={exchange.versions[0]} (packages, in matrix.yaml)" if worse else ""
 
@@ -136,11 +136,11 @@ def component_of_time(change: TimeChange) -> Cause | None:
     return make_of_time(
         change, causes.COMPONENT_MOVED, DECISIVE if both else STRONG, "component_of_time",
         [
-            cell.seen(_seen(exchange, case), exchange.path),
+            cell.seen(put_where(exchange, case), exchange.path),
             *(Seen(text=text, record=exchange.path) for text in exchange.problems),
             *([NOT_BOTH] if exchange.one_way else []),
         ],
         [held if both else None], [figures.exchange_figure(exchange, times=True)],
-        fix=_fix(exchange, change.verdict), command=_next(case, exchange, cell.workload, "latency"),
-        package=exchange.package, one=exchange.versions[0], two=exchange.versions[1], held=_held(exchange),
+        fix=fix_of(exchange, change.verdict), command=_next(case, exchange, cell.workload, "latency"),
+        package=exchange.package, one=exchange.versions[0], two=exchange.versions[1], held=held_with(exchange),
     )  # fmt: skip

@@ -8,13 +8,15 @@ from typing import Any
 
 from reports import model
 from reports.attribute import causes, thresholds
-from reports.attribute.causes import STRONG, SUGGESTIVE, UNDECIDED, Cause, combined
+from reports.attribute.causes import DECISIVE, STRONG, SUGGESTIVE, UNDECIDED, Cause, combined
 from reports.attribute.evidence import in_words, number
 from reports.attribute.facts.cases import CaseFacts
 from reports.attribute.facts.cells import CellFacts, operators_moved
 from reports.attribute.facts.choices import lines_run
+from reports.attribute.facts.components import COMPONENT, Exchange, Sole, sole_of
 from reports.attribute.facts.times import CALLED
 from reports.attribute.figures import memory_figure
+from reports.attribute.rules.components import differ, held_with, put_where
 from reports.attribute.wording import make
 from reports.compare.factors import DIFFERS, operators_seen
 from reports.compare.memory import has_ratio, memory_text
@@ -24,12 +26,14 @@ from reports.text import TIMES, apart, bytes_text
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryChange:
-    """The cells of one case whose peak was called more, or less; and how many other targets stood still."""
+    """The cells of one case whose peak was called more, or less; and how many other targets stood still. `cured`: the
+    one package of which another version needs as much as the baseline, and the environment that has it."""
 
     case: CaseFacts
     verdict: str
     cells: tuple[CellFacts, ...]
     steady: int
+    cured: tuple[Sole, str] | None = None
 
     @property
     def most(self) -> Memory:
@@ -69,10 +73,22 @@ def memory_changes(cases: Sequence[CaseFacts]) -> list[MemoryChange]:
         for verdict in CALLED:
             cells = tuple(cell for cell in case.cells if cell.row.memory.verdict == verdict)
             if cells:
-                found.append(
-                    MemoryChange(case=case, verdict=verdict, cells=cells, steady=others.count(model.PASS))
-                )
+                steady, cured = others.count(model.PASS), _cured(case, cells, cases)
+                found.append(MemoryChange(case=case, verdict=verdict, cells=cells, steady=steady, cured=cured))
     return found
+
+
+def _cured(case: CaseFacts, cells: Sequence[CellFacts], cases: Sequence[CaseFacts]) -> tuple[Sole, str] | None:
+    """By environments of this one's PyTorch, with one package in another version, in which the same cells did not
+    move."""
+    wanted = {cell.workload for cell in cells}
+    for other in cases:
+        if (other.subject, other.device) == (case.subject, case.device) and other.environment != case.environment:
+            sole = sole_of(case.stacks[1], other.stacks[1], case.device)
+            still = {cell.workload for cell in other.cells if cell.row.memory.verdict == model.PASS}
+            if sole is not None and wanted <= still:
+                return sole, other.environment
+    return None
 
 
 def memory_causes(cases: Sequence[CaseFacts]) -> list[Cause]:
@@ -82,15 +98,50 @@ def memory_causes(cases: Sequence[CaseFacts]) -> list[Cause]:
 
 def memory_cause(change: MemoryChange) -> Cause:
     case, cells = change.case, change.cells
+    if (found := _of_package(change)) is not None:
+        return found
     if case.is_kernel:
         return _of_code(change) if case.code.state == DIFFERS else _of_file(change)
     sides = cells[0].sides
-    if not all(side.operators for side in sides):
+    known = all(side.operators for side in sides)
+    if not known and not case.is_operator:
         return _made(change, UNDECIDED, "memory_unexplained")
-    moved = any(operators_moved(*cell.sides) for cell in cells)
+    moved = known and any(operators_moved(*cell.sides) for cell in cells)
     sentence = "memory_operator" if moved else "memory_of_implementation"
     alike = not case.variables and not any(each.of_threads for each in case.differences)
-    return _made(change, STRONG if moved or alike else SUGGESTIVE, sentence, operators_seen(*sides, case.versions))
+    seen = [operators_seen(*sides, case.versions)] if known else []
+    return _made(change, STRONG if moved or alike else SUGGESTIVE, sentence, *seen)
+
+
+def _of_package(change: MemoryChange) -> Cause | None:
+    """Memory that goes with a package, whichever PyTorch it is with; and where the run has environments of one PyTorch
+    that differ in that package alone."""
+    case = change.case
+    sole = None if case.alone else sole_of(*case.stacks, case.device)
+    if sole is not None:
+        return _of(change, sole, DECISIVE, "memory_of_sole_package", differ(sole))
+    kinds = [(cell, each) for cell in change.cells for each in cell.exchanges if each.timed]
+    found = [(c, each) for c, each in kinds if each.memory_follows(case.evidence.run.thresholds.memory) == COMPONENT]
+    if found:
+        cell, exchange = found[0]
+        sure = not exchange.one_way and len({each.package for _, each in found}) == 1
+        seen = [cell.seen(put_where(exchange, case), exchange.path)]
+        return _of(change, exchange, DECISIVE if sure else STRONG, "memory_of_package", seen, held=held_with(exchange))
+    if change.cured is not None:
+        sole, where = change.cured
+        text = f"with {sole.package} {sole.versions[1]} in its place, in {where}, its calls need as much as before"
+        return _of(change, sole, STRONG, "memory_cured", [Seen(text=text), *differ(sole)], where=where)
+    return None
+
+
+def _of(
+    change: MemoryChange, package: Exchange | Sole, grade: str, sentence: str, seen: Sequence[Seen], **names: str
+) -> Cause:
+    grade = STRONG if isinstance(package, Sole) and package.others else grade
+    return _made(
+        change, grade, sentence, *seen, cause=causes.COMPONENT_MOVED, package=package.package,
+        one=package.versions[0], two=package.versions[1], **names,
+    )  # fmt: skip
 
 
 def _of_file(change: MemoryChange) -> Cause:
