@@ -15,6 +15,7 @@ from .contractions import THIRD
 if TYPE_CHECKING:
     from .emulation import Call
 
+TRANSFORMS = "_fft_"
 PLAIN = ("linalg_vector_norm", "linalg_cross")
 FUSED = ("gelu_backward", "silu_backward", "mish_backward", "softplus_backward", "elu_backward", "log_sigmoid_backward")
 FACTORISED = ("cholesky", "cholesky_inverse", "cholesky_solve", "geqrf", "lu_unpack", "ormqr", "triangular_solve")
@@ -42,7 +43,7 @@ def factorises(call: Call) -> bool:
 
 def transforms(call: Call) -> bool:
     """Whether it is a Fourier transform: `_fft_r2c`, `_fft_c2r`, `_fft_c2c`."""
-    return call.name.startswith("_fft_")
+    return call.name.startswith(TRANSFORMS)
 
 
 def scaled(call: Call, value: Any, unit: float) -> Any:

@@ -142,7 +142,29 @@ def test_a_transform_errs_by_its_passes(environments: list[Environment], tmp_pat
     case = case_of(environments[0], tmp_path, operator("torch.fft.fft", [64, 4096]))
     result, _ = judged(environments[0], case)
     assert result["status"] == "ok", result["message"]
-    deviation = (12 / 3) ** 0.5 * 2.0**-24  # of twelve roundings, each evenly spread
+    deviation = (4 * 12 / 3) ** 0.5 * 2.0**-24  # of four roundings in each of twelve passes, each evenly spread
+    assert [costs["row"] for costs in result["recipes"][0].costs] == pytest.approx([deviation] * 2, rel=0.2)
+
+
+COMPLEX = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, pairs):
+        return torch.view_as_real(torch.fft.fft(torch.view_as_complex(pairs)))
+def get_inputs():
+    return [torch.randn(64, 1024, 2)]
+def get_init_inputs():
+    return []
+"""
+
+
+def test_a_transform_of_complex_numbers_errs_as_one_of_real_ones(
+    environments: list[Environment], tmp_path: Path
+) -> None:
+    _, case = environments[0].store(tmp_path, COMPLEX, trials=2)
+    result, _ = judged(environments[0], case)
+    assert result["status"] == "ok", result["message"]
+    deviation = (4 * 10 / 3) ** 0.5 * 2.0**-24
     assert [costs["row"] for costs in result["recipes"][0].costs] == pytest.approx([deviation] * 2, rel=0.2)
 
 
