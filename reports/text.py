@@ -41,6 +41,25 @@ def short(text: str, length: int = 120) -> str:
     return text if len(text) <= length else f"{text[: length - 1].rstrip()}\N{HORIZONTAL ELLIPSIS}"
 
 
+# C++ functions that many operators are made of, and what they are given by every one of those.
+SHARED_FUNCTIONS = re.compile(r"(\w*elementwise_kernel|reduce_kernel|Kernel\d?)$")
+SHARED_PARTS = re.compile(r"gpu_kernel_impl\w*|AUnaryFunctor|BUnaryFunctor|BinaryFunctor|ReduceOp|func_wrapper_t")
+PARTS = re.compile(r"\w*(?:_kernel|_cuda|Functor|cutlass_)\w*")
+
+
+def function_name(name: str) -> str:
+    """A device function without its namespaces, types and arguments, short enough for a sentence; of one that many
+    operators are made of with what it does: elementwise_kernel<MulFunctor>. Any other name as it is, shortened."""
+    plain = name.replace("(anonymous namespace)::", "")
+    if "::" in plain and ("<" in plain or "(" in plain):
+        head, given = re.match(r"(?:void )?([\w:]+)(.*)", plain, re.DOTALL).groups()  # type: ignore[union-attr]
+        plain = head.rpartition("::")[2]
+        parts = [part for part in PARTS.findall(given) if not SHARED_PARTS.fullmatch(part)]
+        if parts and SHARED_FUNCTIONS.match(plain):
+            plain = parts[0] if plain.startswith("Kernel") else f"{plain}<{parts[0]}>"
+    return short(plain, 60)
+
+
 def unit_of(microseconds: float) -> tuple[float, str, int | None]:
     """Size of the unit in microseconds, its name, and decimal places; None where it is below them all."""
     for size, unit in ((1e6, "s"), (1e3, "ms"), (1.0, "\N{MICRO SIGN}s")):

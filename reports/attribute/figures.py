@@ -22,7 +22,7 @@ from reports.attribute.facts.profiles import OperatorChange, Profiles
 from reports.attribute.facts.swaps import VERSION, Crossed, Swap
 from reports.attribute.facts.times import TimeChange
 from reports.model import Judged, Latency, Memory, Rate
-from reports.text import brief_time, bytes_text, mode_text
+from reports.text import brief_time, bytes_text, function_name, mode_text
 
 ABSENT = Entry(text="\N{EM DASH}")
 OPERATORS_SHOWN = 8
@@ -241,7 +241,7 @@ def profile_figure(found: Profiles) -> Figure:
         return (*(Entry(text=time) for time in times), moved)
 
     title = f"Where a call's time goes, {found.cell.workload}: the largest changes"
-    rows = ((change.name, entries(change)) for change in found.changes[:OPERATORS_SHOWN])
+    rows = ((function_name(change.name), entries(change)) for change in found.changes[:OPERATORS_SHOWN])
     return _figure(title, (*found.cell.versions, "change"), rows, found.path)
 
 

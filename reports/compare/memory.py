@@ -7,6 +7,7 @@ interval and a test over all rows. Small peaks differ by a page or a block, so a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
@@ -19,7 +20,7 @@ from harness.worker import protocol
 from reports import model
 from reports.compare.latency import of_shared_blocks, tested
 from reports.load.evidence import Evidence
-from reports.model import Memory, MemorySide
+from reports.model import Comparison, Memory, MemorySide
 from reports.text import TIMES, bytes_text, memory_change, ratio_interval, words
 
 NOT_MEASURED = "memory was not measured"
@@ -37,6 +38,13 @@ def memory_text(memory: Memory) -> str:
         return f"{memory.ratio or 1.0:.2f}{TIMES} the memory"
     change = (memory.this.peak_bytes or 0.0) - (memory.baseline.peak_bytes or 0.0)
     return f"{bytes_text(abs(change))} {'more' if change > 0 else 'less'} memory"
+
+
+def memory_open(row: Comparison) -> bool:
+    """Whether its peaks differ by more than counts, and it is undecided whether they do."""
+    memory = row.memory
+    apart = abs(math.log(memory.ratio)) > math.log(1 + memory.min_effect) if memory.ratio else False
+    return apart and memory.verdict == model.UNDECIDED and not row.uncompared(memory)
 
 
 def side(evidence: Evidence, cell: Cell, target: str) -> MemorySide:

@@ -24,6 +24,7 @@ class Version:
     python: str | None
     status: str
     message: str
+    packages: str  # of its own, beside PyTorch: "triton 3.2.0"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +66,7 @@ def version_of(evidence: Evidence, name: str) -> Version:
         python=seen.python if seen else None,
         status=record.status if record else "not_run",
         message=record.message if record else "the run has no record of this environment",
+        packages=", ".join(f"{name} {version}" for name, version in record.packages.items()) if record else "",
     )
 
 

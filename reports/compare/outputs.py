@@ -41,4 +41,4 @@ def forms(row: Comparison) -> list[tuple[str, str, str]]:
 
 
 def shown(output: OutputSide) -> str:
-    return output.name or "the output"
+    return f"output {output.name}" if output.name[:1].isdigit() else output.name or "the output"

@@ -20,6 +20,7 @@ from reports.attribute.facts.cells import CellFacts
 from reports.attribute.facts.experiments import findings
 from reports.attribute.sizes import reproduced_at, sizes_text
 from reports.attribute.wording import launches_command
+from reports.compare.memory import memory_open, memory_text
 from reports.compare.properties import one_length
 from reports.load.evidence import Evidence
 from reports.model import Comparison
@@ -179,7 +180,7 @@ def open_questions(evidence: Evidence, told: Told) -> list[str]:
         texts.append("whether a version changed it: there is nothing to compare with")
     length = one_length(evidence, row.target)
     tried = any(CellFacts(evidence, each).lengths for each in told.rows)
-    return [*texts, *_open_times(told), *([length] if length and not tried else [])]
+    return [*texts, *_open_times(told), *_open_memory(told), *([length] if length and not tried else [])]
 
 
 def _places(told: Told, places: Iterable[tuple[str, str]]) -> str:
@@ -197,6 +198,15 @@ def _open_times(told: Told) -> list[str]:
         enough = f"about {max(needed)} launches of each version would decide it" if timed.launches_needed else ""
         found.setdefault(enough or short(timed.why, 160), []).append(row.workload)
     return [f"whether its time changed on {_listed(workloads)}: {why}" for why, workloads in found.items()]
+
+
+def _open_memory(told: Told) -> list[str]:
+    """Peaks of memory that differ and are undecided."""
+    rows = [row for row in told.right_rows if memory_open(row)]
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        found.setdefault(short(f"{memory_text(row.memory)}, {row.memory.why}", 160), []).append(row.workload)
+    return [f"whether its memory changed on {_listed(workloads)}: {why}" for why, workloads in found.items()]
 
 
 def _listed(workloads: Iterable[str]) -> str:

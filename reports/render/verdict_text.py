@@ -12,7 +12,7 @@ from packaging.version import Version as Number
 
 from harness.worker import protocol
 from reports import model
-from reports.compare.memory import memory_text
+from reports.compare.memory import memory_open, memory_text
 from reports.compare.properties import differs_though_right, unrepeatable
 from reports.compare.rows import correctness_moved
 from reports.model import Comparison, CorrectnessSide, Latency, LatencySide
@@ -359,12 +359,14 @@ class Told:
 
 
 def _memory_cell(rows: Sequence[Comparison]) -> dict[str, str]:
-    """Where it moved, of all rows the one that moved farthest."""
+    """Where it moved, or may have, of all rows the one that moved farthest."""
     moved = [row.memory for row in rows if row.memory.verdict in (model.REGRESSED, model.IMPROVED)]
+    moved = moved or [row.memory for row in rows if memory_open(row)]
     if not moved:
         return {}
     worst = min(moved, key=lambda each: (model.VERDICTS.index(each.verdict), -abs(math.log(each.ratio or 1.0))))
-    return {"memory": memory_text(worst), "memory_verdict": worst.verdict}
+    undecided = ": undecided" if worst.verdict == model.UNDECIDED else ""
+    return {"memory": f"{memory_text(worst)}{undecided}", "memory_verdict": worst.verdict}
 
 
 def _time_cell(rows: Sequence[Comparison]) -> dict[str, str]:

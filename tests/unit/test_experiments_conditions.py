@@ -100,13 +100,13 @@ def test_a_sequence_is_called_in_each_of_two_fresh_processes() -> None:
 def test_another_environments_variables_are_those_of_a_whole_process() -> None:
     planned = jobs("poison", "variables", recipes=["independent"], others=["b"])
     assert [job.condition.variables_of for job in planned if job.experiment == "variables"] == ["", "b"]
-    assert sorted(sizes(planned)) == [1, 1, 4, 8]
+    assert sorted(sizes(planned)) == [1, 1, 4, 12]
 
 
 def test_a_file_that_is_told_another_version_has_a_process_of_its_own() -> None:
     planned = jobs("poison", "version", recipes=["independent"], others=["2.1.0", "2.5.0"])
     assert [job.condition.told for job in planned if job.experiment == "version"] == ["2.1.0", "2.5.0"]
-    assert sorted(sizes(planned)) == [1, 1, 4, 8]
+    assert sorted(sizes(planned)) == [1, 1, 4, 12]
 
 
 def test_a_kernel_that_is_made_in_another_type_for_good_has_a_process_of_its_own() -> None:

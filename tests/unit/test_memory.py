@@ -236,3 +236,12 @@ def test_of_one_pytorch_the_package_that_differs_is_why(tmp_path: Path) -> None:
     write_run(tmp_path, Spec(**made))  # type: ignore[arg-type]
     [found] = [each for each in explained(tmp_path) if each.about == "memory"]
     assert (found.cause, found.grade) == (COMPONENT_MOVED, DECISIVE), found.statement
+
+
+def test_a_difference_of_one_launch_is_shown_and_called_undecided(tmp_path: Path) -> None:
+    report = used(tmp_path, 8 * MIB, 64 * MIB, launches=1)
+    [kernel] = report.answers.kernels
+    assert f"whether its memory changed on seed-fp16: 8.00{TIMES} the memory, 1 + 1 launches" in "\n".join(kernel.open)
+    assert f"8.00{TIMES} the memory: undecided" in render_page(report)
+    still = used(tmp_path / "still", 8 * MIB, 8 * MIB, launches=1)
+    assert "its memory changed" not in "\n".join(still.answers.kernels[0].open)

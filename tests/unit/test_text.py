@@ -12,6 +12,7 @@ from reports.text import (
     effect_text,
     eval_command,
     explain_command,
+    function_name,
     matrix_command,
     place_options,
     time_text,
@@ -76,3 +77,24 @@ def test_a_brief_time_never_shows_a_power_of_ten() -> None:
 @pytest.mark.parametrize(("effect", "text"), [(None, "—"), (0.05, "5.0%"), (2.0, "200%"), (9298.51, "—")])
 def test_a_slow_down_that_is_beyond_all_bounds_is_no_figure(effect: float | None, text: str) -> None:
     assert effect_text(effect) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("aten::bmm", "aten::bmm"),
+        ("Memset (Device)", "Memset (Device)"),
+        ("void at::native::(anonymous namespace)::cunn_SoftMaxForward<8, float>(c10::Half*)", "cunn_SoftMaxForward"),
+        ("void cutlass::Kernel2<cutlass_80_simt_sgemm_256x128>(cutlass_80_simt_sgemm_256x128::Params)",
+         "cutlass_80_simt_sgemm_256x128"),
+        ("void at::native::vectorized_elementwise_kernel<4, at::native::AUnaryFunctor<float, float, float, at::native::"
+         "binary_internal::MulFunctor<float> >, at::detail::Array<char*, 2> >(int)",
+         "vectorized_elementwise_kernel<MulFunctor>"),
+        ("void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<at::native::(anonymous "
+         "namespace)::where_kernel_impl(at::Iterator&)::{lambda()#1}>>(int)", "elementwise_kernel<where_kernel_impl>"),
+        ("sm90_xmma_gemm_f16f16_f16f32_f32_nn_n_tilesize64x128x64_warpgroupsize1x1x1_execute_segment_k_off_kernel",
+         "sm90_xmma_gemm_f16f16_f16f32_f32_nn_n_tilesize64x128x64_war\N{HORIZONTAL ELLIPSIS}"),
+    ],
+)  # fmt: skip
+def test_a_device_function_is_named_as_a_person_would(name: str, shown: str) -> None:
+    assert function_name(name) == shown

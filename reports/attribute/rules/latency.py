@@ -28,7 +28,7 @@ from reports.attribute.figures import profile_figure
 from reports.attribute.wording import make, make_of_time
 from reports.compare.factors import DIFFERS, SAME, operator_names, operators_seen
 from reports.model import Latency, Seen
-from reports.text import apart, brief_time
+from reports.text import apart, brief_time, function_name
 
 # -- the machine ------------------------------------------------------------------------------------------
 
@@ -121,7 +121,8 @@ def _from_profile(change: TimeChange, found: Profiles) -> Cause | None:
         return None
     agrees = measured is not None and 1 / thresholds.AGREES <= total / measured <= thresholds.AGREES
     certain = agrees and share >= thresholds.WHOLE and change.around.alike < max(1, change.around.total)
-    operators = "; ".join(f"{each.name} {each.word} ({brief_time(each.delta_us, '+')} a call)" for each in leading)
+    named = [(function_name(each.name), each.word, brief_time(each.delta_us, "+")) for each in leading]
+    operators = "; ".join(f"{name} {word} ({more} a call)" for name, word, more in named)
     medians = f", in the launches {_more(measured)}" if measured is not None else ""
     text = (
         f"under the profiler, whose own cost is included, a call takes {_more(total)} than in "
