@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 Short = Callable[[int], int]  # how many terms a sum of so many of them lacks
 FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 HALF = (torch.float16, torch.bfloat16)
-PARTS = {torch.complex64: torch.float32, torch.complex128: torch.float64}  # what complex numbers are pairs of
 SEED = 20240517  # of the draws
 LARGE = 1 << 25  # elements: of more the result is moved, not each operand: their copies would need too much memory
 FEW = 1024  # sums: of so few none is drawn small by luck
@@ -77,14 +76,14 @@ class Arithmetic(TorchDispatchMode):  # type: ignore[misc]
         name = schema.name.split("::")[-1]
         if name in TURNS:
             return function(*args, **kwargs)
-        counted = (*FLOATING, *PARTS) if name.startswith(factorisations.TRANSFORMS) else FLOATING
+        counted = (*FLOATING, *tensors.PARTS) if name.startswith(factorisations.TRANSFORMS) else FLOATING
         floating = [t for t in tensors.flat((args, kwargs)) if t.dtype in counted]
         asked = next((v for v in (*args, *kwargs.values()) if isinstance(v, torch.dtype) and v in FLOATING), None)
         if self.draws is None:
             dtype = work = torch.float64
         else:
-            dtype = asked or _promoted(floating)
-            seen = {PARTS.get(tensor.dtype, tensor.dtype) for tensor in floating} | {dtype}
+            dtype = asked or tensors.promoted(floating)
+            seen = {tensors.PARTS.get(tensor.dtype, tensor.dtype) for tensor in floating} | {dtype}
             work = torch.float32 if seen <= set(HALF) else torch.float64
         if not floating:  # made from nothing, or of integers
             return _cast(function(*args, **kwargs), dtype) if self.draws is None else function(*args, **kwargs)
@@ -135,7 +134,7 @@ class Call:
             return self.work if value in FLOATING else value
         if not isinstance(value, torch.Tensor):
             return value
-        if value.dtype in PARTS and factorisations.transforms(self):
+        if value.dtype in tensors.PARTS and factorisations.transforms(self):
             return value.to(torch.complex128)
         if value.dtype not in FLOATING:
             return value
@@ -251,16 +250,6 @@ def _pairs(schema: Any, before: Any, after: Any) -> Iterator[tuple[Any, Any, Any
             values = before[1].get(argument.name), after[1].get(argument.name)
         if isinstance(values[0], torch.Tensor):
             yield (argument, *values)
-
-
-def _promoted(given: list[Any]) -> Any:
-    """PyTorch's result type: of tensors with dimensions, else of those without."""
-    chosen = [tensor for tensor in given if tensor.dim()] or given
-    found = None
-    for tensor in chosen:
-        dtype = PARTS.get(tensor.dtype, tensor.dtype)
-        found = dtype if found is None else torch.promote_types(found, dtype)
-    return found
 
 
 def exact(

@@ -16,6 +16,7 @@ OFFSET_ELEMENTS, GAP_ELEMENTS = {"offset": 16, "misaligned": 1}, 8  # of layouts
 CLOSE = 0.01  # of the largest value
 PART_BYTES = 1 << 24  # of arrays that are compared
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # of so many bytes an element
+PARTS = {torch.complex64: torch.float32, torch.complex128: torch.float64}  # what complex numbers are pairs of
 # The code under test may put others in their place, on a tensor of its own too.
 _detach, _view, _equal = torch.Tensor.detach, torch.Tensor.view, torch.equal
 
@@ -150,6 +151,16 @@ def with_fractions(erring: Any, exact: Any) -> Any:
         one if isinstance(one, torch.Tensor) and one.is_floating_point() else other
         for one, other in zip(erring, exact)
     )
+
+
+def promoted(given: list[Any]) -> Any:
+    """PyTorch's result type, or its parts' where that is complex: of tensors with dimensions, else of those without."""
+    chosen = [tensor for tensor in given if tensor.dim()] or given
+    found = None
+    for tensor in chosen:
+        dtype = PARTS.get(tensor.dtype, tensor.dtype)
+        found = dtype if found is None else torch.promote_types(found, dtype)
+    return found
 
 
 def arrange(value: Any, layout: str) -> Any:

@@ -234,7 +234,7 @@ Play = Callable[..., tuple[Session, Scripted]]
 
 @pytest.fixture
 def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
-    """A session of the poison experiment's twelve jobs, by a script: the session and the executor afterwards."""
+    """A session of the poison experiment's sixteen jobs, by a script: the session and the executor afterwards."""
     monkeypatch.setattr(Session, "_build_probes", lambda self: None)
     plan = SimpleNamespace(
         seed=0, tolerances=Tolerances(), limits=Limits(validation_s=9.0), threads_in=lambda environment: 1,
@@ -259,9 +259,12 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
     return run
 
 
+FIRST, HEAP = list(range(12)), list(range(12, 16))  # jobs of the first process, and of the second
+
+
 def test_a_crash_takes_one_condition_and_the_rest_goes_on(play: Play) -> None:
     one, executor = play(dies={3, 4})
-    assert executor.asked == [list(range(8)), [4, 5, 6, 7], [5, 6, 7], [8, 9, 10, 11]]
+    assert executor.asked == [FIRST, FIRST[4:], FIRST[5:], HEAP]
     assert {n for n, r in one.results.items() if r.status != "ok"} == {3, 4}
     assert one.results[3].status == "crashed" and "SIGABRT" in one.results[3].message
     assert one.results[3].log_excerpt == "the log"
@@ -269,18 +272,18 @@ def test_a_crash_takes_one_condition_and_the_rest_goes_on(play: Play) -> None:
 
 def test_the_heap_is_filled_in_a_process_whose_threads_keep_no_blocks(play: Play) -> None:
     one, executor = play()
-    assert executor.asked == [list(range(8)), [8, 9, 10, 11]]
-    assert {job.condition.site for job in one.jobs[8:]} == {"heap"}
+    assert executor.asked == [FIRST, HEAP]
+    assert {job.condition.site for job in one.jobs[12:]} == {"heap"}
     own = {"GLIBC_TUNABLES": "glibc.malloc.arena_max=1", "OWN": "1"}
     bare = "glibc.malloc.arena_max=1:glibc.malloc.tcache_count=0"
     assert executor.variables == [own, {**own, "GLIBC_TUNABLES": bare}]
 
 
 def test_a_kernel_that_always_crashes_is_given_up(play: Play) -> None:
-    one, executor = play(dies=set(range(12)))
+    one, executor = play(dies={*FIRST, *HEAP})
     assert len(executor.asked) == conditions.MOST_ENDS
-    assert [one.results[n].status for n in range(12)] == ["crashed"] * 4 + ["not_run"] * 8
-    assert "4 processes before it were lost" in one.results[11].message
+    assert [one.results[n].status for n in (*FIRST, *HEAP)] == ["crashed"] * 4 + ["not_run"] * 12
+    assert "4 processes before it were lost" in one.results[15].message
 
 
 def test_a_hang_is_the_condition_that_was_running(play: Play) -> None:
@@ -290,16 +293,16 @@ def test_a_hang_is_the_condition_that_was_running(play: Play) -> None:
 
 def test_a_hang_in_a_container_is_looked_for_one_by_one(play: Play) -> None:
     one, executor = play(hangs={1}, container=True)
-    assert executor.asked[:3] == [list(range(8)), [0], [1]]
+    assert executor.asked[:3] == [FIRST, [0], [1]]
     assert one.results[0].status == "ok" and one.results[1].status == "timed_out"
-    assert one.results[11].status == "not_run", "a second hang would cost too much"
+    assert one.results[15].status == "not_run", "a second hang would cost too much"
 
 
 def test_a_device_that_a_condition_lost_is_had_again_by_the_next_process(play: Play) -> None:
     one, executor = play(loses={2, 5})
-    assert executor.asked == [list(range(8)), [3, 4, 5, 6, 7], [6, 7], [8, 9, 10, 11]]
+    assert executor.asked == [FIRST, FIRST[3:], FIRST[6:], HEAP]
     assert {r.status for r in one.results.values()} == {"ok"}
-    one, executor = play(loses=set(range(12)))
+    one, executor = play(loses={*FIRST, *HEAP})
     assert len(executor.asked) == conditions.MOST_ENDS, "a kernel that loses it every time is given up"
 
 
