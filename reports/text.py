@@ -42,20 +42,27 @@ def short(text: str, length: int = 120) -> str:
 
 
 # C++ functions that many operators are made of, and what they are given by every one of those.
-SHARED_FUNCTIONS = re.compile(r"(\w*elementwise_kernel|reduce_kernel|Kernel\d?)$")
+SHARED_FUNCTIONS = re.compile(r"\w*elementwise_kernel|reduce_kernel|Kernel\d?")
 SHARED_PARTS = re.compile(r"gpu_kernel_impl\w*|AUnaryFunctor|BUnaryFunctor|BinaryFunctor|ReduceOp|func_wrapper_t")
 PARTS = re.compile(r"\w*(?:_kernel|_cuda|Functor|cutlass_)\w*")
+BRACKETS = re.compile(r"<[^<>()]*>|\([^<>()]*\)")  # the innermost
 
 
 def function_name(name: str) -> str:
     """A device function without its namespaces, types and arguments, short enough for a sentence; of one that many
     operators are made of with what it does: elementwise_kernel<MulFunctor>. Any other name as it is, shortened."""
-    plain = name.replace("(anonymous namespace)::", "")
-    if "::" in plain and ("<" in plain or "(" in plain):
-        head, given = re.match(r"(?:void )?([\w:]+)(.*)", plain, re.DOTALL).groups()  # type: ignore[union-attr]
-        plain = head.rpartition("::")[2]
-        parts = [part for part in PARTS.findall(given) if not SHARED_PARTS.fullmatch(part)]
-        if parts and SHARED_FUNCTIONS.match(plain):
+    whole = plain = re.sub(r"\(anonymous namespace\)::|<unnamed>::", "", name)
+    if not (("::" in name or name.startswith("void ")) and re.search("[<(]", whole)):
+        return short(whole, 60)
+    while (bare := BRACKETS.sub("", plain)) != plain:
+        plain = bare
+    plain = plain.removesuffix(" const").rpartition(" ")[2].rpartition("::")[2]  # behind a type that it returns
+    if plain in ("", "operator"):  # a lambda's
+        return short(whole, 60)
+    if SHARED_FUNCTIONS.fullmatch(plain):
+        known = (SHARED_FUNCTIONS, SHARED_PARTS)
+        parts = [part for part in PARTS.findall(whole) if not any(each.fullmatch(part) for each in known)]
+        if parts:
             plain = parts[0] if plain.startswith("Kernel") else f"{plain}<{parts[0]}>"
     return short(plain, 60)
 
@@ -120,6 +127,12 @@ def span(values: Sequence[float], form: str) -> str:
     """The smallest and the largest of some values, once where they read alike."""
     low, high = form.format(min(values)), form.format(max(values))
     return low if low == high else f"{low} to {high}"
+
+
+def ratios_text(ratios: Sequence[float]) -> str:
+    """2.90 to 4.50x; of ratios within 2% of each other the smallest."""
+    low, high = min(ratios), max(ratios)
+    return f"{low:.2f} to {high:.2f}{TIMES}" if high / low > 1.02 else f"{low:.2f}{TIMES}"
 
 
 def flop_rate(tflops: float | None) -> str:

@@ -60,7 +60,7 @@ def planned(run: Run, focus: Focus | None = None) -> Planned:
 
 
 def slowed(run: Run, focus: Focus) -> list[Profiled]:
-    """The targets to profile since their times moved, of those that the user wants explained."""
+    """The targets to profile since their times or their memory moved, of those that the user wants explained."""
     record = run.load()
     return [
         target

@@ -6,4 +6,5 @@ FLOOR_BYTES = 1 << 20  # what is smaller counts as that much: small peaks differ
 
 
 def counted(peak_bytes: float) -> float:
+    """A peak as it is compared."""
     return float(max(peak_bytes, FLOOR_BYTES))

@@ -71,7 +71,7 @@ def fill(tensor: Any, data: bytes) -> Any:
 
 def surround(tensor: Any, data: bytes) -> Any:
     """The same elements between two stretches of memory that hold the pattern; what is not contiguous stays as it is.
-    It starts on a multiple of 512 bytes, as the allocators place it."""
+    It starts on a multiple of 512 bytes, as far apart as an allocator of PyTorch's places its blocks on a GPU."""
     size = tensor.numel() * tensor.element_size()
     if not size or not tensor.is_contiguous():
         return tensor

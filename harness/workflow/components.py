@@ -272,11 +272,11 @@ def _seen(
                 times[timing.target].append(median_us)
             if timing.memory is not None:
                 peaks[timing.target].append(timing.memory.peak_bytes)
-    targets = [_outputs(validation, target) for target in dict.fromkeys((protocol.KERNEL, *_targets(validation)))]
-    measured = [
-        each.model_copy(update={"times_us": times[each.target], "peaks_bytes": peaks[each.target]}) for each in targets
+    targets = [
+        _outputs(validation, target).model_copy(update={"times_us": times[target], "peaks_bytes": peaks[target]})
+        for target in dict.fromkeys((protocol.KERNEL, *_targets(validation)))
     ]
-    return found.model_copy(update={"targets": measured})
+    return found.model_copy(update={"targets": targets})
 
 
 def _targets(validation: ValidationRecord) -> list[str]:

@@ -16,7 +16,7 @@ from reports.attribute.facts.times import TimeChange, clock_ratio
 from reports.attribute.sizes import sizes_text
 from reports.compare.factors import SAME, Factor
 from reports.model import Rate, Seen
-from reports.text import TIMES, apart, short
+from reports.text import apart, ratios_text, short
 
 # -- words ------------------------------------------------------------------------------------------------
 
@@ -188,16 +188,11 @@ def extent(change: TimeChange) -> str:
     if not change.ratios:
         return change.word
     word = change.word + (" in its backward pass" if change.mode == model.BACKWARD else "")
-    text = f"{word}: {_range(change.ratios)} the time of {change.case.versions[0]}"
+    text = f"{word}: {ratios_text(change.ratios)} the time of {change.case.versions[0]}"
     replays = change.of_replays
     if change.mode != model.COLD or not replays or 1 / APART < max(replays) / max(change.ratios) < APART:
         return text
-    return f"{text} ({_range(replays)} in replays of a CUDA graph)"
-
-
-def _range(ratios: Sequence[float]) -> str:
-    low, high = min(ratios), max(ratios)
-    return f"{low:.2f} to {high:.2f}{TIMES}" if high / low > 1.02 else f"{low:.2f}{TIMES}"
+    return f"{text} ({ratios_text(replays)} in replays of a CUDA graph)"
 
 
 def time_seen(change: TimeChange) -> list[Seen]:

@@ -132,3 +132,35 @@ def test_outputs_of_all_kinds_have_an_honest_status(
     """Infinities, NaN, zeros, indices, masks, nothing at all, what has no truth, and what stays exact."""
     result = judged(environments[0], "float32", model, inputs, solution, tmp_path)
     assert result["status"] == status, result["message"]
+
+
+EMPTY = """
+import torch
+from worker import contractions
+query, value = torch.ones(1, 2, 3, 0), torch.arange(24.0).reshape(1, 2, 3, 4)
+with contractions.Attention():
+    found = torch.nn.functional.scaled_dot_product_attention(query, query, value)
+assert torch.allclose(found, value.mean(-2, keepdim=True).expand_as(found)), found
+"""
+
+
+def test_the_truth_of_attention_without_elements_is_the_mean_of_the_values(environments: list[Environment]) -> None:
+    for environment in environments:
+        environment.script(EMPTY)
+
+
+TF32 = """
+import torch
+from worker import emulation, rounding
+image, weight = torch.ones(1, 2, 5, 5) + 2.0**-12, torch.ones(3, 2, 3, 3)
+image.requires_grad_()
+with emulation.Arithmetic(emulation.Realisation(0), [rounding.TF32_CONVOLUTION]):
+    found = torch.nn.functional.conv2d(image, weight)
+    found.sum().backward()
+assert torch.all(found.detach() == 18) and torch.all(image.grad[0, 0, 2] == torch.tensor([9., 18., 27., 18., 9.]))
+"""
+
+
+def test_a_convolution_with_gradients_is_emulated_in_tf32(environments: list[Environment]) -> None:
+    for environment in environments:
+        environment.script(TF32)

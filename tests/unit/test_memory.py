@@ -226,6 +226,7 @@ def test_environments_that_differ_in_one_package_tell_whose_memory_it_is(tmp_pat
     [found] = [each for each in explained(tmp_path) if each.about == "memory"]
     assert (found.cause, found.grade) == (COMPONENT_MOVED, STRONG)
     assert "With numpy 2.0.2 in its place it uses as much as in PyTorch 2.1.0" in found.statement
+    assert found.fix == "pin numpy==2.0.2 (packages, in matrix.yaml)"
 
 
 def test_of_one_pytorch_the_package_that_differs_is_why(tmp_path: Path) -> None:

@@ -92,6 +92,9 @@ def test_a_slow_down_that_is_beyond_all_bounds_is_no_figure(effect: float | None
          "vectorized_elementwise_kernel<MulFunctor>"),
         ("void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<at::native::(anonymous "
          "namespace)::where_kernel_impl(at::Iterator&)::{lambda()#1}>>(int)", "elementwise_kernel<where_kernel_impl>"),
+        ("std::enable_if<!(false), void>::type internal::gemv::dot_kernel<int, 128>(int)", "dot_kernel"),
+        ("void <unnamed>::softmax_forward<float, 10>(float*)", "softmax_forward"),
+        ("(anonymous namespace)::f(int)::{lambda()#1}::operator()() const", "f(int)::{lambda()#1}::operator()() const"),
         ("sm90_xmma_gemm_f16f16_f16f32_f32_nn_n_tilesize64x128x64_warpgroupsize1x1x1_execute_segment_k_off_kernel",
          "sm90_xmma_gemm_f16f16_f16f32_f32_nn_n_tilesize64x128x64_war\N{HORIZONTAL ELLIPSIS}"),
     ],

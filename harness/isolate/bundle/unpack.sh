@@ -3,7 +3,7 @@
 #
 #   sh unpack.sh [--only ENVIRONMENT]... [--any-gpu] DIR
 #
-# --only: not all environments; one that is a difference to another brings that one, and so on.
+# --only: not all environments; one that is packed as a difference brings those that it needs.
 # --any-gpu: also where the GPU or the driver cannot run them.
 #
 # It lies beside the parts, and checks all of them, and this machine, before it unpacks anything. It needs a POSIX

@@ -87,10 +87,11 @@ class Exchange:
         return _followed([_bits(each) if each else None for each in self._four])
 
     def time_follows(self, min_effect: float) -> str | None:
-        """The same of times, and in `memory_follows` of peaks; see `_figures_follow`."""
+        """The same of times, as far as `_figures_follow` tells."""
         return _figures_follow([each.times_us if each else [] for each in self._four], min_effect)
 
     def memory_follows(self, min_effect: float) -> str | None:
+        """The same of peaks of memory."""
         peaks = [each.peaks_bytes if each else [] for each in self._four]
         return _figures_follow([list(map(counted, each)) for each in peaks], min_effect)
 

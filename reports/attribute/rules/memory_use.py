@@ -16,12 +16,12 @@ from reports.attribute.facts.choices import lines_run
 from reports.attribute.facts.components import COMPONENT, Exchange, Sole, sole_of
 from reports.attribute.facts.times import CALLED
 from reports.attribute.figures import memory_figure
-from reports.attribute.rules.components import differ, held_with, put_where
+from reports.attribute.rules.components import differ, fix_of, held_with, put_where
 from reports.attribute.wording import make
 from reports.compare.factors import DIFFERS, operators_seen
 from reports.compare.memory import has_ratio, memory_text
 from reports.model import Memory, Seen
-from reports.text import TIMES, apart, bytes_text
+from reports.text import apart, bytes_text, ratios_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,9 +48,7 @@ class MemoryChange:
         if not has_ratio(self.most):
             return f"uses {memory_text(self.most)} ({where}) than in {self.case.versions[0]}"
         ratios = [cell.row.memory.ratio or 1.0 for cell in self.cells if has_ratio(cell.row.memory)]
-        low, high = min(ratios), max(ratios)
-        shown = f"{low:.2f} to {high:.2f}" if high / low > 1.02 else f"{low:.2f}"
-        return f"uses {shown}{TIMES} the memory of {self.case.versions[0]} ({where})"
+        return f"uses {ratios_text(ratios)} the memory of {self.case.versions[0]} ({where})"
 
     @property
     def is_kept(self) -> bool:
@@ -130,7 +128,9 @@ def _of_package(change: MemoryChange) -> Cause | None:
     if change.cured is not None:
         sole, where = change.cured
         text = f"with {sole.package} {sole.versions[1]} in its place, in {where}, its calls need as much as before"
-        return _of(change, sole, STRONG, "memory_cured", [Seen(text=text), *differ(sole)], where=where)
+        fix = f"pin {sole.package}=={sole.versions[1]} (packages, in matrix.yaml)"
+        worse = change.verdict == model.REGRESSED
+        return _of(change, sole, STRONG, "memory_cured", [Seen(text=text), *differ(sole)], fix=fix if worse else "")
     return None
 
 
@@ -138,6 +138,7 @@ def _of(
     change: MemoryChange, package: Exchange | Sole, grade: str, sentence: str, seen: Sequence[Seen], **names: str
 ) -> Cause:
     grade = STRONG if isinstance(package, Sole) and package.others else grade
+    names = {"fix": fix_of(package, change.verdict), **names}
     return _made(
         change, grade, sentence, *seen, cause=causes.COMPONENT_MOVED, package=package.package,
         one=package.versions[0], two=package.versions[1], **names,
