@@ -22,8 +22,7 @@ from torch.overrides import TorchFunctionMode
 from . import codec, integrity, kernels, poisoning, protocol, tensors, versions, wire
 from . import workload as workloads
 
-DONE, LEAST_CALLS = "done.json", 4
-SECOND = "cuda:1"
+DONE, LEAST_CALLS, SECOND = "done.json", 4, "cuda:1"
 DELAY_CYCLES = 20000000  # 10 ms or so of the side stream's waiting before it has the inputs
 BUSY_BYTES, BUSY_SIZE = 1 << 20, 2048
 NARROWER = [torch.int8, torch.uint8, torch.int16, torch.int32]
@@ -79,15 +78,20 @@ class Job:
         """The same numbers, in the type that is asked for and as they shall lie in memory; there, or at `place`."""
         made = self.workload.arguments(arrays, place or self.place)
         made = [tensors.arrange(each, self.condition.layout) for each in made]
-        if self.condition.site == "around":
-            made = [tensors.each_tensor(each, self._surround) for each in made]
-        if not self.condition.dtype:
-            return made
-        dtype = getattr(torch, self.condition.dtype)
-        return [tensors.each_float(each, lambda tensor: tensor.to(dtype)) for each in made]
+        if site := self._site(made):
+            made = [tensors.each_tensor(each, site.place) for each in made]
+        if dtype := self.condition.dtype:
+            made = [tensors.each_float(each, lambda tensor: tensor.to(getattr(torch, dtype))) for each in made]
+        return made
 
-    def _surround(self, tensor: Any) -> Any:
-        return poisoning.surround(tensor, poisoning.tile(self.condition.pattern, self.workload.dtype))
+    def _site(self, arguments: list[Any]) -> poisoning.Output | None:
+        """Which memory is filled, made once; `wire.Failed` where it cannot be."""
+        site, pattern = self.condition.site, self.condition.pattern
+        if site and self.site is None:
+            data = poisoning.tile(pattern, self.workload.dtype)
+            size_bytes = 2 * sum(tensor.numel() * tensor.element_size() for tensor in tensors.flat(arguments))
+            self.site = poisoning.SITES[site](self.device, data, pattern, size_bytes, self.libraries.get(site))
+        return self.site
 
     def mode(self) -> ContextManager[object]:
         """A context in which the kernel is made anew and called."""
@@ -97,23 +101,18 @@ class Job:
 
     def prepare(self, arguments: list[Any]) -> Callable[[], Any]:
         """What happens just before the call, as a function; `wire.Failed` where it cannot."""
-        condition = self.condition
-        if condition.site and self.site is None:
-            data = poisoning.tile(condition.pattern, self.workload.dtype)
-            size_bytes = 2 * sum(tensor.numel() * tensor.element_size() for tensor in tensors.flat(arguments))
-            make = poisoning.SITES[condition.site]
-            self.site = make(self.device, data, condition.pattern, size_bytes, self.libraries.get(condition.site))
         if self.site is not None:
             return self.site.before
-        if condition.before in ("", "fresh"):
+        name = self.condition.before
+        if name in ("", "fresh"):
             return lambda: None
-        if condition.before == "unrelated":
+        if name == "unrelated":
             return unrelated(self.device)
-        reference = self.workload.references([condition.before], self.device)[0]
+        reference = self.workload.references([name], self.device)[0]
         try:
             reference.attempt(arguments)
         except wire.Failed as error:
-            raise wire.Failed(protocol.NOT_RUN, f"{condition.before} cannot run: {error}") from None
+            raise wire.Failed(protocol.NOT_RUN, f"{name} cannot run: {error}") from None
         call = reference.bind(arguments)
 
         def before() -> None:
@@ -154,10 +153,8 @@ def _run_job(job: Job) -> wire.JobResult:
                 arrays = job.workload.arrays(job.condition.recipe, trial, job.seed)
                 result.ran.append(0)
                 for repeat in range(job.repeats):
-                    output = _call(job, arrays, trial)
+                    output, data = _call(job, arrays, trial)
                     result.shape, result.dtype = list(output.shape), tensors.dtype_name(output)
-                    with kernels.blamed(f"reading the output of trial {trial}"):
-                        data = tensors.to_bytes(output)
                     with open(os.path.join(job.folder, f"{trial}-{repeat}.bin"), "wb") as file:
                         file.write(data)
                     result.ran[-1] += 1
@@ -188,7 +185,8 @@ def _enough(ran: list[int], deadline: float) -> bool:
     return sum(ran) >= LEAST_CALLS and time.monotonic() > deadline
 
 
-def _call(job: Job, arrays: list[Any], trial: int) -> Any:
+def _call(job: Job, arrays: list[Any], trial: int) -> tuple[Any, bytes]:
+    """The output, and its bytes."""
     arguments = job.arguments(arrays)
     before = job.prepare(arguments)
     call = job.kernel.bind(arguments, fill=job.fill)
@@ -200,10 +198,12 @@ def _call(job: Job, arrays: list[Any], trial: int) -> Any:
             with torch.no_grad(), job.mode():
                 output = run(arguments, before, call)
             _wait_for_all(job)
+        output = kernels.checked(output, job.workload, job.device)
+        with kernels.blamed(f"reading the output of trial {trial}"):
+            return output, tensors.to_bytes(output)
     finally:
         if job.site is not None:
             job.site.after()
-    return kernels.checked(output, job.workload, job.device)
 
 
 def _wait_for_all(job: Job) -> None:

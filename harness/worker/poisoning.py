@@ -15,13 +15,14 @@ outside the heap's main arena, in which they stay.
 from __future__ import annotations
 
 import ctypes
+import functools
 import re
 from typing import Any, Callable
 
 import numpy as np
 import torch
 
-from . import native, protocol, wire
+from . import native, protocol, tensors, wire
 
 TILE_BYTES = 4096
 AROUND_BYTES, ALIGNED_BYTES = 1 << 16, 512
@@ -58,10 +59,16 @@ def tile(pattern: str, dtype: str) -> bytes:
     raise ValueError(f"unknown pattern: {pattern!r}")
 
 
+@functools.lru_cache(maxsize=None)
+def _on_device(data: bytes, device: str) -> Any:
+    """Kept for good: memory that held a pattern and was freed would be met again by a kernel's own allocations."""
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8).to(device)
+
+
 def fill(tensor: Any, data: bytes) -> Any:
     """Fill a tensor's whole memory with the bytes, repeated; what shares that memory too."""
     raw = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
-    pattern = torch.frombuffer(bytearray(data), dtype=torch.uint8).to(tensor.device)
+    pattern = _on_device(data, str(tensor.device))
     whole = raw.numel() // len(data)
     raw[: whole * len(data)].view(whole, len(data)).copy_(pattern)
     rest = raw[whole * len(data) :]
@@ -69,29 +76,48 @@ def fill(tensor: Any, data: bytes) -> Any:
     return tensor
 
 
-def surround(tensor: Any, data: bytes) -> Any:
-    """The same elements between two stretches of memory that hold the pattern; what is not contiguous stays as it is.
-    It starts on a multiple of 512 bytes, as far apart as an allocator of PyTorch's places its blocks on a GPU."""
-    size = tensor.numel() * tensor.element_size()
-    if not size or not tensor.is_contiguous():
-        return tensor
-    raw = fill(torch.empty(size + 2 * AROUND_BYTES, dtype=torch.uint8, device=tensor.device), data)
-    start = AROUND_BYTES - (raw.data_ptr() + AROUND_BYTES) % ALIGNED_BYTES
-    return raw[start : start + size].view(tensor.dtype).view(tensor.shape).copy_(tensor)
-
-
 class Output:
-    """The output is filled where it is made (`kernels.Extension.bind`), memory around inputs by `surround`: nothing is
-    left to do before the call."""
+    """The output is filled where it is made (`kernels.Extension.bind`): nothing is left to do before the call."""
 
     def __init__(self, device: str, data: bytes, _pattern: str, _size_bytes: int, _library: str | None) -> None:
         self.device, self.data = device, data
+
+    def place(self, tensor: Any) -> Any:
+        """An input's elements where this site needs them."""
+        return tensor
 
     def before(self) -> None:
         pass
 
     def after(self) -> None:
-        pass
+        """Once the output has been read."""
+
+
+class Around(Output):
+    """Each input lies between two stretches of memory that hold the pattern; what is not contiguous stays as it is.
+
+    It starts on a multiple of 512 bytes, as far apart as an allocator of PyTorch's places its blocks on a GPU. The
+    stretches are cleared after the call: what a kernel allocates next may be this memory, and to read that before it
+    is written is another fault (`heap`, `workspace`)."""
+
+    def __init__(self, device: str, data: bytes, _pattern: str, _size_bytes: int, _library: str | None) -> None:
+        self.device, self.data = device, data
+        self.filled: list[Any] = []
+
+    def place(self, tensor: Any) -> Any:
+        size = tensor.numel() * tensor.element_size()
+        if not size or not tensor.is_contiguous():
+            return tensor
+        raw = fill(torch.empty(size + 2 * AROUND_BYTES, dtype=torch.uint8, device=tensor.device), self.data)
+        self.filled.append(raw)
+        start = AROUND_BYTES - (raw.data_ptr() + AROUND_BYTES) % ALIGNED_BYTES
+        return raw[start : start + size].view(tensor.dtype).view(tensor.shape).copy_(tensor)
+
+    def after(self) -> None:
+        filled, self.filled = self.filled, []
+        if not tensors.lost(self.device):
+            for raw in filled:
+                raw.zero_()
 
 
 class Workspace(Output):
@@ -187,7 +213,7 @@ class Shared(Output):
             raise unavailable(f"shared memory cannot be filled: {self.probe.poison_error(code).decode()}")
 
 
-SITES = {"output": Output, "around": Output, "workspace": Workspace, "heap": Heap, "stack": Stack, "shared": Shared}
+SITES = {"output": Output, "around": Around, "workspace": Workspace, "heap": Heap, "stack": Stack, "shared": Shared}
 
 
 def load(library: str | None) -> ctypes.CDLL:

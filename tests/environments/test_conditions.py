@@ -131,6 +131,27 @@ def test_who_reads_what_nobody_wrote_depends_on_the_pattern(
         assert all(len(by_site[name]) == 1 for name in innocent)
 
 
+CLEARED = """
+import torch
+from harness.worker import poisoning
+ones = torch.ones(7, 5)
+for pattern in ("nan", "max"):
+    site = poisoning.SITES["around"]("cpu", poisoning.tile(pattern, "float32"), pattern, 0, None)
+    placed = site.place(ones)
+    assert torch.equal(placed, ones) and placed.data_ptr() % 512 == 0
+    whole = torch.empty(0).set_(placed.untyped_storage())
+    assert (whole == 1).sum() == 35 and not (whole == 0).any()
+    site.after()
+    assert not whole.any()
+"""
+
+
+def test_what_was_filled_around_an_input_is_cleared_before_it_is_freed(pinned_pythons: list[Path]) -> None:
+    """Else a kernel that reads its scratch uninitialised would follow it."""
+    for python in pinned_pythons:
+        subprocess.run([str(python), "-c", CLEARED], cwd=ROOT, check=True)
+
+
 def test_what_one_call_leaves_for_the_next_shows_in_a_fresh_process(bench: Bench) -> None:
     fresh, _ = bench.run([Condition(label="first", before="fresh")], "remembers", trials=1, repeats=1)
     after, _ = bench.run([Condition(label="after itself"), Condition(label="after", before="flash")], "remembers")

@@ -123,6 +123,19 @@ MEMORY = {
     "what lies around the inputs decides": Known(
         FAILS, [filled(around=FOLLOWS, heap=FOLLOWS, output=STILL)], causes.OUT_OF_BOUNDS, DECISIVE, says=["reads"]
     ),
+    "it follows the heap, and what lies around the inputs leaves its bits to chance": Known(
+        WAVERS,
+        [
+            tried(
+                "poison",
+                result("AA", site="heap", pattern="zero"),
+                result("CC", 0.0, site="heap", pattern="max"),
+                result("AB", 0.0, site="around", pattern="zero"),
+                result("CD", 0.0, nonfinite=True, site="around", pattern="nan"),
+            )
+        ],
+        HOST, STRONG,
+    ),
     "large numbers around the inputs end its process": Known(
         FAILS, [tried("poison", *AROUND)], causes.OUT_OF_BOUNDS, STRONG, says=["max crashed, random crashed"]
     ),
