@@ -256,19 +256,21 @@ def ensure_pins(
 
 
 def swapped_pins(text: str, other: str, package: str) -> str:
-    """A pin file with one package, with its hashes, as another pin file has it. InputError where one of them lacks it:
-    nothing else in it is resolved again, so that nothing else can be what differs."""
+    """A pin file with one package, with its hashes, as another pin file has it, which may be: without it. Nothing else
+    in it is resolved again, so that nothing else can be what differs. InputError where neither holds it."""
     ours, theirs = (_entries(each).get(package) for each in (text, other))
-    if ours is None or theirs is None:
-        raise InputError(f"{package}: one of the environments does not hold it", "it must be in both")
-    return text.replace(ours, theirs)
+    if ours is None and theirs is None:
+        raise InputError(f"{package}: neither of the environments holds it", "name one that they hold")
+    if ours is None:
+        return f"{text.rstrip()}\n{theirs}\n"
+    return text.replace(ours, theirs) if theirs else text.replace(f"{ours}\n", "")
 
 
 def pin_package(
     root: Path, held: PlannedEnvironment, environment: PlannedEnvironment, matrix: Matrix, package: str
 ) -> None:
-    """Write the pin file of an environment, where it is missing, that has another version of one package than `held`.
-    InputError where `held` does not hold the package."""
+    """Write the pin file of an environment, where it is missing, that has another version of one package than `held`,
+    or has it where that has none."""
     path = pins_path(root, environment)
     if not path.exists():
         text = ensure_pins(root, held, matrix)[0].read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from harness.experiments.plan import choose_trials, kernel_result
+from harness.experiments.plan import choose_trials, results_of
 from harness.experiments.run import Step, conditions_step
 from harness.progress import Display
 from harness.run.context import Context
@@ -77,7 +77,7 @@ def _outcome(record: Outcome, otherwise: str) -> Outcome:
 def _gives_other_bits(record: ValidationRecord) -> bool:
     """Whether the same call gave other bits, and all are right. Elsewhere that is a property; a search refuses it,
     for among so many settings a race that leaves the rule now and then cannot be told from another order of sums."""
-    results = [(recipe, target) for recipe in record.recipes if (target := kernel_result(recipe)) is not None]
+    results = list(results_of(record).values())
     whole = all(a.passed.get(record.decides) == r.trials for r, target in results for a in target.against[:1])
     faults = any(target.inputs_mutated or target.unwritten_trials for _, target in results)
     return whole and not faults and any(target.repeats_differ for _, target in results)

@@ -6,8 +6,10 @@ hash. What a package can matter for is told by its name:
 * NVIDIA's libraries and Triton on a GPU alone, without those that only mark and profile; of a kernel that calls no
   PyTorch only those that it links;
 * libraries under PyTorch's own operators on the CPU (MKL, OpenMP's, TBB), for code that calls PyTorch;
-* numpy, SciPy and whatever `packages:` names, for Python files and kernels with their own binding. What builds and
-  installs is none of them.
+* numpy, SciPy and whatever `packages:` names, for Python files, kernels with their own binding and PyTorch's operators.
+  What builds and installs is none of them.
+
+A package that one of the two lacks, and that `packages:` names for the other, is put in and taken out.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ REPLICAS = range(90, 100)  # of exchanged environments that would else have anot
 
 @dataclass(frozen=True, kw_only=True)
 class Component:
-    """A package that two environments differ in, and its version in each; `why` it cannot be exchanged, or ''."""
+    """A package that two environments differ in, and its version in each, '' where it is not there; `why` it cannot be
+    exchanged, or ''."""
 
     package: str
     versions: tuple[str, str]
@@ -61,7 +64,7 @@ def differing(
     for name in (ours.keys() | theirs.keys()) - {*TOOLS}:
         versions = ours.get(name, ""), theirs.get(name, "")
         if versions[0] != versions[1] and can_matter(name, kernel, device, named):
-            missing = base.id if not versions[0] else this.id if not versions[1] else ""
+            missing = "" if all(versions) or name in named else base.id if not versions[0] else this.id
             why = f"{missing} does not hold it: there is nothing to exchange" if missing else ""
             found.append(Component(package=name, versions=versions, why=why))
 
@@ -101,6 +104,6 @@ def exchanges(specs: Mapping[str, Environment], components: Sequence[Component])
 
 
 def with_package(spec: Environment, package: str, version: str) -> Environment:
-    """The environment with that package in that version."""
+    """The environment with that package in that version; without it, where that is ''."""
     own = package_versions(spec.packages) | {package: version}
-    return spec.model_copy(update={"packages": [f"{name}=={number}" for name, number in own.items()]})
+    return spec.model_copy(update={"packages": [f"{name}=={number}" for name, number in own.items() if number]})

@@ -225,12 +225,11 @@ def is_one_of(environment: str, torches: tuple[str, ...]) -> bool:
     return not torches or any(environment == t or environment.startswith(f"torch{t}-") for t in torches)
 
 
-def kernel_result(recipe: RecipeResult) -> TargetResult | None:
-    return next((target for target in recipe.targets if target.target == protocol.KERNEL), None)
-
-
-def _results(record: ValidationRecord) -> dict[str, tuple[RecipeResult, TargetResult]]:
-    return {r.recipe: (r, target) for r in record.recipes if (target := kernel_result(r)) is not None}
+def results_of(
+    record: ValidationRecord, subject: str = protocol.KERNEL
+) -> dict[str, tuple[RecipeResult, TargetResult]]:
+    """A target's results, each with its recipe, by the recipe's name."""
+    return {r.recipe: (r, result) for r in record.recipes for result in r.targets if result.target == subject}
 
 
 def _faults(record: ValidationRecord) -> list[str]:
@@ -238,7 +237,7 @@ def _faults(record: ValidationRecord) -> list[str]:
     faults = []
     if record.status in (protocol.WRONG, *ENDED_BADLY):
         faults.append(record.status.replace("_", " "))
-    results = [target for _, target in _results(record).values()]
+    results = [target for _, target in results_of(record).values()]
     if any(target.repeats_differ for target in results):
         faults.append("other bits when run again")
     if any(target.unwritten_trials for target in results):
@@ -247,15 +246,16 @@ def _faults(record: ValidationRecord) -> list[str]:
 
 
 def moves(
-    base: ValidationRecord, row: ValidationRecord, base_build: BuildRecord | None, build: BuildRecord | None
-) -> list[str]:
-    """What is not as in the baseline."""
+    base: ValidationRecord, row: ValidationRecord, base_build: BuildRecord | None, build: BuildRecord | None,
+    subject: str = protocol.KERNEL,
+) -> list[str]:  # fmt: skip
+    """What is not as in the baseline, of a kernel or, `model`, of an operator of PyTorch's."""
     changes: list[str] = []
     if protocol.NOT_RUN in (base.status, row.status):
         return changes
     if base.status != row.status:
         changes.append(f"verdict moved: {base.status.replace('_', ' ')} to {row.status.replace('_', ' ')}")
-    ours, theirs = _results(base), _results(row)
+    ours, theirs = results_of(base, subject), results_of(row, subject)
     fallen: list[str] = []  # with whom fewer trials agree now, by any rule
     bits = unsteady = False
     for name in ours.keys() & theirs.keys():
@@ -288,7 +288,7 @@ def same_machine_code(one: BuildRecord | None, other: BuildRecord | None) -> boo
 
 def failing_trials(record: ValidationRecord, recipe: str) -> list[int]:
     """Trials of a recipe in which the kernel's error is more than rounding costs."""
-    result = _results(record).get(recipe)
+    result = results_of(record).get(recipe)
     return [
         trial
         for agreement in (result[1].against if result else [])
@@ -304,7 +304,7 @@ def failing_somewhere(recipe: str, rows: Sequence[ValidationRecord]) -> tuple[in
 
 def choose_trials(recipe: str, rows: Sequence[ValidationRecord], count: int = TRIALS) -> tuple[int, ...]:
     """`count` trials: those that fail somewhere first, then those whose bits differ, then from the first on."""
-    results = [by_recipe[recipe] for row in rows if recipe in (by_recipe := _results(row))]
+    results = [by_recipe[recipe] for row in rows if recipe in (by_recipe := results_of(row))]
     digests = zip_longest(*(target.output_sha256 for _, target in results))
     differing = [trial for trial, seen in enumerate(digests) if len({d for d in seen if d is not None}) > 1]
     return tuple(sorted(list(dict.fromkeys([*failing_somewhere(recipe, rows), *differing, *range(count)]))[:count]))

@@ -2,7 +2,7 @@
 
 What is measured is an ordinary run of its own: both environments, and for each package that differs two more. So times
 are compared within blocks, a pair that does not load is a broken environment with its message, and what was interrupted
-goes on. The record holds what that run saw.
+goes on. A record of each workload holds what that run saw.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from harness.config.pins import ensure_pins, pins_path, swapped_pins
 from harness.config.plan import Plan, PlannedEnvironment
 from harness.errors import HarnessError, InfrastructureError
 from harness.experiments.components import MOST_PACKAGES, Component, Exchanged, differing, exchanges
-from harness.experiments.plan import Focus, moves
+from harness.experiments.plan import Focus, is_one_of, is_wanted, moves
 from harness.experiments.run import planned, slowed
 from harness.isolate.choose import make_executor
 from harness.isolate.remove import Add, shared_environments
 from harness.run.folders import now_utc
 from harness.run.prepare import Options, Prepared, make_plan
 from harness.schema.experiment_records import ComponentResult, ComponentsRecord, TargetSeen
-from harness.schema.records import ValidationRecord
+from harness.schema.records import Device, ValidationRecord
 from harness.schema.run_records import Cell, Selection
 from harness.schema.storage import Run, load_record, save_record
 from harness.stats.medians import COLD, time_us
@@ -45,48 +45,62 @@ TOO_MANY = f"not exchanged: at most {MOST_PACKAGES} packages are, first those th
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """A kernel on a workload and device that moved between the baseline and this cell's environment, and the packages
-    that may be why."""
+    """A kernel, or a group of PyTorch's operators, on workloads on which it moved between the baseline and the cells'
+    environment, and the packages that may be why."""
 
-    cell: Cell
+    cells: tuple[Cell, ...]  # of one kernel, device and environment
     timed: bool
     specs: dict[str, Environment]  # of both environments, by id
     components: tuple[Component, ...]
 
 
 def moved_cells(run: Run, focus: Focus) -> dict[Cell, bool]:
-    """What moved, and whether in time or memory: results, by the cases that other experiments are made of, and kernels'
-    times and peaks."""
+    """What moved, and whether in time or memory: results, of kernels by the cases that other experiments are made of;
+    times and peaks, of kernels and of operators."""
     record = run.load()
     validations = {(v.kernel, v.workload, v.device, v.environment): v for v in run.validations()}
     builds = {(b.kernel, b.device, b.environment): b for b in run.builds()}
     found: dict[Cell, bool] = {}
-    for cell in (cell for case in planned(run, focus).cases for cell in case.cells):
+    operators = (
+        cell
+        for cell in record.cells
+        if cell.kernel in record.pytorch
+        and is_wanted(record, focus, cell.kernel, cell.workload, cell.device)
+        and is_one_of(cell.environment, focus.torches)
+    )
+    for cell in (*(cell for case in planned(run, focus).cases for cell in case.cells), *operators):
         place = cell.kernel, cell.workload, cell.device
-        sides = [validations.get((*place, environment)) for environment in (record.baseline, cell.environment)]
+        base, this = (validations.get((*place, environment)) for environment in (record.baseline, cell.environment))
         codes = [builds.get((cell.kernel, cell.device, e)) for e in (record.baseline, cell.environment)]
-        if sides[0] is not None and sides[1] is not None and moves(sides[0], sides[1], *codes):
+        if base is not None and this is not None and moves(base, this, codes[0], codes[1], _subject(run, cell)):
             found[cell] = False
     for target in slowed(run, focus):
-        if target.target == protocol.KERNEL:
-            found[target.cells[1]] = True
+        cell = target.cells[1]
+        if target.target == _subject(run, cell):
+            found[cell] = True
     return found
+
+
+def _subject(run: Run, cell: Cell) -> str:
+    return protocol.MODEL if cell.kernel in run.load().pytorch else protocol.KERNEL
 
 
 def open_questions(run: Run, matrix: Matrix, plan: Plan, focus: Focus, *, again: bool = False) -> list[Question]:
     """What packages may answer, and the run has no answer to. `again`: also where none could be exchanged."""
     stacks = {record.id: record for record in run.environments()}
-    found = []
+    groups: dict[tuple[str, str, Device], dict[Cell, bool]] = defaultdict(dict)
     for cell, timed in moved_cells(run, focus).items() if plan.mode == "matrix" else ():
         path = record_path(run, cell)
-        if path.exists() and not (again and load_record(path, ComponentsRecord).status != protocol.OK):
-            continue
-        specs = {id: plan.environment(id).spec for id in (plan.baseline, cell.environment)}
+        if not path.exists() or (again and load_record(path, ComponentsRecord).status != protocol.OK):
+            groups[cell.environment, cell.kernel, cell.device][cell] = timed
+    found = []
+    for (environment, kernel, device), cells in groups.items():
+        specs = {id: plan.environment(id).spec for id in (plan.baseline, environment)}
         named = package_versions([*matrix.packages, *(package for spec in specs.values() for package in spec.packages)])
-        pair = stacks[plan.baseline], stacks[cell.environment]
-        components = differing(*pair, matrix.kernel(cell.kernel), cell.device, named)
+        components = differing(stacks[plan.baseline], stacks[environment], matrix.kernel(kernel), device, named)
         if components:
-            found.append(Question(cell=cell, timed=timed, specs=specs, components=tuple(components)))
+            timed = any(cells.values())
+            found.append(Question(cells=tuple(cells), timed=timed, specs=specs, components=tuple(components)))
     return found
 
 
@@ -110,14 +124,15 @@ def _answer(
     add: Add,
 ) -> None:  # fmt: skip
     for question in found:
-        cell = question.cell
-        print(f"exchanging packages: {cell.id}: {', '.join(each.package for each in question.components)}", flush=True)
-        record = Exchange(options, selection, prepared, question, add).record(measure)
-        save_record(record_path(run, cell), record)
-        for result in record.results:
+        packages = ", ".join(each.package for each in question.components)
+        print(f"exchanging packages: {', '.join(cell.id for cell in question.cells)}: {packages}", flush=True)
+        records = Exchange(options, selection, prepared, question, add).records(measure)
+        for cell, record in zip(question.cells, records, strict=True):
+            save_record(record_path(run, cell), record)
+        for result in records[0].results:
             if result.status != protocol.OK:
                 print(f"{result.package} of {result.package_of} in {result.torch_of}: {result.message}", flush=True)
-        if record.status != protocol.OK:
+        if records[0].status != protocol.OK:
             print(f"nothing was exchanged; to try again: {typed('explain', str(run.folder))}", flush=True)
 
 
@@ -131,7 +146,8 @@ class Exchange:
     question: Question
     add: Add
 
-    def record(self, measure: Measure) -> ComponentsRecord:
+    def records(self, measure: Measure) -> list[ComponentsRecord]:
+        """One of each cell."""
         question, started, begun = self.question, now_utc(), time.monotonic()
         if any(spec.is_host for spec in question.specs.values()):
             able, left = [], [replace(each, why=OF_HOST) for each in question.components]
@@ -140,32 +156,38 @@ class Exchange:
             left = [replace(each, why=each.why or TOO_MANY) for each in question.components if each not in able]
         wanted, (base, this) = exchanges(question.specs, able), question.specs
         results = [_not_run(each, base, this, each.why) for each in left]
+        seen: dict[Cell, list[ComponentResult]] = {}
         digest = name = ""
         if wanted:
             try:
                 digest, run, seen = self._measured(wanted, measure)
-                name, results = run.folder.name, [*seen, *results]
+                name = run.folder.name
             except HarnessError as error:  # a bundle without them, or no index: what the run holds is worth its page
                 why = f"{error}{self._elsewhere(wanted)}"
                 results += [_not_run(each.component, each.torch_of, each.package_of, why) for each in wanted]
-        ran = any(result.package and result.status == protocol.OK for result in results)
-        return ComponentsRecord(
-            **question.cell.model_dump(),
-            key=keys.of("components", run=digest, timed=question.timed),
-            started_utc=started,
-            duration_s=round(time.monotonic() - begun, 3),
-            status=protocol.OK if ran else protocol.NOT_RUN,
-            message="" if ran else results[-1].message,
-            baseline=base,
-            run=name,
-            timed=question.timed,
-            results=results,
-        )
+
+        def record(cell: Cell) -> ComponentsRecord:
+            every = [*seen.get(cell, []), *results]
+            ran = any(result.package and result.status == protocol.OK for result in every)
+            return ComponentsRecord(
+                **cell.model_dump(),
+                key=keys.of("components", run=digest, timed=question.timed),
+                started_utc=started,
+                duration_s=round(time.monotonic() - begun, 3),
+                status=protocol.OK if ran else protocol.NOT_RUN,
+                message="" if ran else every[-1].message,
+                baseline=base,
+                run=name,
+                timed=question.timed,
+                results=every,
+            )
+
+        return list(map(record, question.cells))
 
     def _measured(
         self, wanted: Sequence[Exchanged], measure: Measure
-    ) -> tuple[str, Run, list[ComponentResult]]:
-        """(the run's key, the run, what it saw). InfrastructureError or InputError where it cannot be made."""
+    ) -> tuple[str, Run, dict[Cell, list[ComponentResult]]]:
+        """(the run's key, the run, what it saw of each cell). HarnessError where it cannot be made."""
         question, matrix = self.question, self.prepared.matrix
         specs = list(question.specs.values())
         for each in wanted:
@@ -177,8 +199,8 @@ class Exchange:
             self.options, derived=derived, blocks=None if question.timed else 0, explain=False, profile=False,
             kernelbench=None, fresh=False,
         )  # fmt: skip
-        cell = question.cell
-        only = {"kernels": (cell.kernel,), "workloads": (cell.workload,), "devices": (cell.device,)}
+        one, workloads = question.cells[0], tuple(cell.workload for cell in question.cells)
+        only = {"kernels": (one.kernel,), "workloads": workloads, "devices": (one.device,)}
         selection = self.selection.model_copy(update={**only, "launches": launches})
         with self._pinned(wanted):
             made = make_plan(options, selection, write_pins=True)
@@ -191,13 +213,17 @@ class Exchange:
             self._tell(made)
             run = measure(options, selection)
         id_of = {id: environment for environment, id in zip(specs, ids, strict=True)}
-        seen = [_seen(run, cell, id, torch_of=id, package_of=id) for id in ids[:2]]
-        for each in wanted:
-            id = next(id for id, spec in id_of.items() if spec == each.spec)
-            place = {"package": each.component.package, "torch_of": each.torch_of, "package_of": each.package_of}
-            version = each.component.versions[list(question.specs).index(each.package_of)]
-            seen.append(_seen(run, cell, id, version=version, **place))
-        return made.plan.digest, run, seen
+
+        def seen(cell: Cell) -> Iterator[ComponentResult]:
+            for id in ids[:2]:
+                yield _seen(run, cell, id, torch_of=id, package_of=id)
+            for each in wanted:
+                id = next(id for id, spec in id_of.items() if spec == each.spec)
+                place = {"package": each.component.package, "torch_of": each.torch_of, "package_of": each.package_of}
+                version = each.component.versions[list(question.specs).index(each.package_of)]
+                yield _seen(run, cell, id, version=version, **place)
+
+        return made.plan.digest, run, {cell: list(seen(cell)) for cell in question.cells}
 
     def _tell(self, made: Prepared) -> None:
         """Before they are made, which environments are there for this alone: what interrupts the run leaves none."""
@@ -266,16 +292,19 @@ def _seen(
     times: dict[str, list[float]] = defaultdict(list)
     peaks: dict[str, list[int]] = defaultdict(list)
     for launch in run.launches():
-        for timing in launch.timings if launch.environment == id else ():
+        for timing in launch.timings if (launch.environment, launch.kernel) == (id, cell.kernel) else ():
+            if timing.workload != cell.workload:
+                continue
             median_us = time_us(timing, COLD)
             if median_us is not None:
                 times[timing.target].append(median_us)
             if timing.memory is not None:
                 peaks[timing.target].append(timing.memory.peak_bytes)
-    targets = [
-        _outputs(validation, target).model_copy(update={"times_us": times[target], "peaks_bytes": peaks[target]})
-        for target in dict.fromkeys((protocol.KERNEL, *_targets(validation)))
-    ]
+    subject = _subject(run, cell)
+    targets = []
+    for target in dict.fromkeys((subject, *_targets(validation))):
+        measured = {"times_us": times[target], "peaks_bytes": peaks[target]}
+        targets.append(_outputs(validation, target, subject).model_copy(update=measured))
     return found.model_copy(update={"targets": targets})
 
 
@@ -283,12 +312,12 @@ def _targets(validation: ValidationRecord) -> list[str]:
     return [result.target for recipe in validation.recipes for result in recipe.targets]
 
 
-def _outputs(validation: ValidationRecord, target: str) -> TargetSeen:
-    """A target's outputs over all recipes, against the truth where there is one."""
+def _outputs(validation: ValidationRecord, target: str, subject: str) -> TargetSeen:
+    """A target's outputs over all recipes, against the truth where there is one. What ended is the subject's record."""
     rows = [(recipe, r) for recipe in validation.recipes for r in recipe.targets if r.target == target]
     judged = [(recipe.trials, r, next(iter(r.against), None)) for recipe, r in rows]
     failed = next((r for _, r, _ in judged if r.status not in protocol.RAN), None)
-    whole = validation if target == protocol.KERNEL and validation.status not in protocol.RAN else failed
+    whole = validation if target == subject and validation.status not in protocol.RAN else failed
     if whole is not None:
         return TargetSeen(target=target, status=whole.status, message=whole.message)
     known = [(trials, r, against) for trials, r, against in judged if against is not None]

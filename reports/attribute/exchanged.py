@@ -11,7 +11,7 @@ from reports.attribute.facts.cases import cases
 from reports.attribute.facts.components import COMPONENT, TOGETHER
 from reports.attribute.facts.swaps import MIXED, NEITHER, OBJECT, PLACE, swap_between
 from reports.compare.compiled import Compiled
-from reports.compare.rows import KERNEL
+from reports.compare.rows import SUBJECTS
 from reports.load.evidence import Evidence
 from reports.model import Comparison
 
@@ -34,13 +34,13 @@ UNTOLD = "undecided: its verdict did not move, or too little ran to tell"
 
 @dataclass(frozen=True, kw_only=True)
 class PackageAnswer:
-    """One package on one kernel: what its exchange between two environments showed."""
+    """One package on one kernel or operator: what its exchange between two environments showed."""
 
     package: str
     versions: tuple[str, str]
     baseline: str
     environment: str
-    kernel: str
+    subject: str
     workload: str
     device: str
     moved: bool
@@ -51,12 +51,13 @@ class PackageAnswer:
 def package_answers(evidence: Evidence, rows: Sequence[Comparison]) -> list[PackageAnswer]:
     """Of every package that was exchanged, or could not be, those first that moved something."""
     found = []
-    for case in cases(evidence, [row for row in rows if row.kind == KERNEL]) if evidence.components else ():
+    for case in cases(evidence, [row for row in rows if row.kind in SUBJECTS]) if evidence.components else ():
         by_result = {(cell.workload, each.package): kind for cell, each, kind in case.exchanged}
         for cell, each in ((one, each) for one in case.cells for each in one.exchanges):
             kinds = {"the result": by_result.get((cell.workload, each.package))}
             if each.timed:
                 kinds["the time"] = case.time_follows(each)
+                kinds["the memory"] = each.memory_follows(evidence.run.thresholds.memory)
             known = {what: kind for what, kind in kinds.items() if kind in ANSWERS}
             held = "with the one PyTorch that could be tried" if each.one_way else "whichever PyTorch it is with"
             told = [ANSWERS[kind].format(what=what, held=held) for what, kind in known.items()]
@@ -66,7 +67,7 @@ def package_answers(evidence: Evidence, rows: Sequence[Comparison]) -> list[Pack
             found.append(
                 PackageAnswer(
                     package=each.package, versions=(one, two), baseline=case.baseline, environment=case.environment,
-                    kernel=case.kernel, workload=cell.workload, device=case.device,
+                    subject=case.subject, workload=cell.workload, device=case.device,
                     moved=any(kind in (COMPONENT, TOGETHER) for kind in known.values()),
                     answer="; ".join([*told, *each.problems]) or UNTOLD,
                     record=each.path,

@@ -41,8 +41,8 @@ SENTENCES = {
     "Differences: {differences}.",
     "component_moved": "{subject} {what} because {package} changed: {held}, its result follows the "
     "package ({one} in {base}, {two} in {this}).",
-    "component_together": "{subject} {what} only if {package} {two} and the rest of the environment of {this} come "
-    "together: with {package} {one} there, or with {package} {two} in that of {base}, it stays as it was.",
+    "component_together": "{subject} {what} only if {with_two} and the rest of the environment of {this} come "
+    "together: with {with_one} there, or with {with_two} in that of {base}, it stays as it was.",
     "component_of_time": "{subject} is {extent}, because {package} changed: {held}, its time follows the "
     "package ({one} in {base}, {two} in {this}).",
     "sole_package": "{subject} {what} because {package} changed ({one} in {base}, {two} in {this}): "
@@ -160,8 +160,7 @@ SENTENCES = {
     "({one} in {base}, {two} in {this}).",
     "memory_of_sole_package": "{subject} {uses}, because {package} changed ({one} in {base}, {two} in {this}): the "
     "PyTorch of both environments is the same, and so is all else that it is known to compute with.",
-    "memory_cured": "{subject} {uses}, with {package} {one}. With {package} {two} in its place it uses as much as in "
-    "{base}.",
+    "memory_cured": "{subject} {uses}, with {with_one}. With {with_two} in its place it uses as much as in {base}.",
     "memory_unexplained": "{subject} {uses}. The records do not show why.",
     "rival": '{rival}. It may be why, or not: it changed together with "{name}". To tell them apart: '
     "{separated_by}.",

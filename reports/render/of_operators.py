@@ -94,6 +94,8 @@ def command(evidence: Evidence, told: Told, causes: Sequence[Cause]) -> str:
     run = evidence.run
     if run.sides:
         return ""
+    moved = (each.next_command for each in causes if each.cause == COMPONENT_MOVED)
+    package = next((command for command in moved if "--component" in command), "")
     worse = [row for row in told.rows if row.correctness.verdict in (model.REGRESSED, model.LESS_EXACT)]
     slower = [row for row in told.rows if any(timed.verdict == model.REGRESSED for timed in row.timed)]
     for rows, what in ((worse, "correctness"), (slower, "latency")):
@@ -101,8 +103,8 @@ def command(evidence: Evidence, told: Told, causes: Sequence[Cause]) -> str:
         if len(stacks) == 2 and all(stack is not None and stack.executor != "host" for stack in stacks):
             good, bad = (stack.torch for stack in stacks if stack is not None)
             if good == bad:
-                return next((each.next_command for each in causes if each.cause == COMPONENT_MOVED), "")
-            return bisect_command(
+                return package
+            return package or bisect_command(
                 run.command, good=good, bad=bad, what=what, workload=rows[0].workload, device=rows[0].device
             )
     return ""

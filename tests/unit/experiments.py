@@ -166,7 +166,7 @@ EXCHANGED = ((BASE, BASE), (NEXT, BASE), (BASE, NEXT), (NEXT, NEXT))  # PyTorch 
 
 def exchanged(
     run: Run, packages: Mapping[str, str], times_us: Mapping[str, Sequence[float | None]] = MappingProxyType({}),
-    peaks_bytes: Mapping[str, Sequence[int]] = MappingProxyType({}),
+    peaks_bytes: Mapping[str, Sequence[int]] = MappingProxyType({}), *, kernel: str = KERNEL, target: str = "kernel",
 ) -> None:  # fmt: skip
     """By package, outputs with the baseline's in both environments, then with the other's in both. A is right, X a
     process that died, - a pair that does not load. `times_us`: likewise, the medians of launches; and `peaks_bytes`."""
@@ -183,7 +183,7 @@ def exchanged(
             place_of = EXCHANGED.index((torch, package_of))
             time_us = times_us[package][place_of] if package in times_us else None
             seen = TargetSeen(
-                target="kernel", status="ok" if letter == "A" else "crashed" if letter == "X" else "wrong",
+                target=target, status="ok" if letter == "A" else "crashed" if letter == "X" else "wrong",
                 message="the process died" if letter == "X" else "", runs=0 if letter == "X" else TRIALS,
                 passed=TRIALS if letter == "A" else 0, output_sha256=[sha(trial, letter) for trial in range(TRIALS)],
                 times_us=[time_us * (1 + 0.01 * each) for each in range(5)] if time_us else [],
@@ -192,10 +192,10 @@ def exchanged(
             if not own or not any(r.torch_of == r.package_of == torch for r in results):
                 results.append(ComponentResult(**place, environment=f"{torch}-x", status="ok", targets=[seen]))
     record = ComponentsRecord(
-        status="ok", environment=NEXT, kernel=KERNEL, workload=SEED, device="cpu", baseline=BASE, run="r",
+        status="ok", environment=NEXT, kernel=kernel, workload=SEED, device="cpu", baseline=BASE, run="r",
         timed=bool(times_us or peaks_bytes), results=results, **WHEN,
     )  # fmt: skip
-    save_record(run.experiment_path(NEXT, KERNEL, "cpu", SEED, "component"), record)
+    save_record(run.experiment_path(NEXT, kernel, "cpu", SEED, "component"), record)
 
 
 def checkers(

@@ -130,6 +130,19 @@ def write_run(folder: Path, spec: Spec | None = None) -> Run:
     return run
 
 
+def as_operators(run: Run, compiled: str = "") -> None:
+    """Its kernels become groups of PyTorch's operators, and its workloads operators: one under torch.compile."""
+    known = load_record(run.run_path(), RunRecord)
+    kernels = [each.model_copy(update={"pytorch": True, "sources": []}) for each in known.kernels]
+    operator = {"problem": "torch.nn.functional.gelu", "operator": {"name": "gelu", "tensors": []}, "batch": None}
+    workloads = [
+        each.model_copy(update={**operator, "name": each.id[:-5], "compiled": each.id == compiled})
+        for each in known.workloads
+    ]
+    run.run_path().unlink()
+    save_record(run.run_path(), known.model_copy(update={"kernels": kernels, "workloads": workloads}))
+
+
 def write_pairs(folder: Path, spec: Spec, missing: Sequence[str] = ()) -> None:
     """A run of problem files in KernelBench's form: every kernel is a solution, and its reference is `model`."""
     write_run(folder, replace(spec, references=("model",), workloads=("seed-fp32",)))

@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from harness.schema.experiment_records import SwapRecord, SwapResult
-from harness.schema.run_records import RunRecord
-from harness.schema.storage import load_record, save_record
+from harness.schema.storage import save_record
 from reports.attribute import Cause, causes, explained
 from reports.load.evidence import load_evidence
 from reports.render.report import Report
 from tests.unit.spec import BASE, NEXT, Case, Spec
-from tests.unit.synthetic import write_run
+from tests.unit.synthetic import as_operators, write_run
 from tests.unit.synthetic_cells import sha
 from tests.unit.test_compiled import output, record
 
@@ -32,15 +31,7 @@ def operators(folder: Path, *, compiled: Case = WRONG, plain: Case | None = None
     told |= {(NEXT, target, PLAIN): plain for target in ("kernel", "model") if plain is not None}
     run = write_run(folder, Spec(kernels=("pytorch",), references=("model",), workloads=workloads, trials=10,
                                  launches=1, cases=told))  # fmt: skip
-    known = load_record(run.run_path(), RunRecord)
-    kernels = [each.model_copy(update={"pytorch": True, "sources": []}) for each in known.kernels]
-    as_operator = {"problem": "torch.nn.functional.gelu", "operator": {"name": "gelu"}, "batch": None}
-    workloads_told = [
-        each.model_copy(update={**as_operator, "name": each.id[:-5], "compiled": each.id == COMPILED})
-        for each in known.workloads
-    ]
-    run.run_path().unlink()
-    save_record(run.run_path(), known.model_copy(update={"kernels": kernels, "workloads": workloads_told}))
+    as_operators(run, COMPILED)
     for environment, text in ((BASE, "a"), (NEXT, "a" if generated == "same" else "b")):
         path = run.experiment_path(environment, "pytorch", "cpu", COMPILED, "compiled")
         made = [output(text)] if generated != "nothing" else []

@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 
+from harness.experiments.plan import Focus
 from harness.schema.environment_records import EnvironmentRecord, Wheel
-from harness.schema.storage import Run, save_record
-from reports.attribute import causes
+from harness.schema.experiment_records import ComponentsRecord
+from harness.schema.run_records import Cell
+from harness.schema.storage import Run, load_record, save_record
+from harness.workflow.components import moved_cells
+from reports.attribute import causes, explained
 from reports.attribute.causes import DECISIVE, STRONG, SUGGESTIVE
 from reports.attribute.facts.components import Sole, sole_of
 from reports.load.evidence import load_evidence
@@ -18,9 +22,9 @@ from reports.render.report import Report
 from reports.render.summaries import render_summary_text
 from tests.unit import timed
 from tests.unit.attributed import FELL, Known, Make, by, causes_of, check, spec, words, written_in_python
-from tests.unit.experiments import KERNEL, clean, exchanged, profiles
-from tests.unit.spec import BASE, NEXT, Case
-from tests.unit.synthetic import write_run
+from tests.unit.experiments import KERNEL, SEED, clean, exchanged, profiles
+from tests.unit.spec import BASE, NEXT, Case, Spec
+from tests.unit.synthetic import as_operators, write_run
 from tests.unit.synthetic_cells import environment_record
 from tests.unit.timed import SOFTMAX
 
@@ -127,6 +131,67 @@ def test_a_time_that_follows_a_package(times_us: tuple[float, ...], cause: str, 
         assert lead.grade != DECISIVE, words(lead)
 
 
+SLOW_MODEL = {(NEXT, "model", "*"): Case(slowdown=2.0)}
+WRONG_MODEL = {(NEXT, target, "*"): Case(passed=2, bits="new", units=400.0) for target in ("kernel", "model")}
+
+
+def of_operators(folder: Path, cases: Any, launches: int = 10) -> Run:
+    told = {"trials": 10, "launches": launches, "spread": 0.004, "cases": cases, **PACKAGES}
+    run = write_run(folder, Spec(kernels=("pytorch",), references=("model",), workloads=(SEED,), **told))
+    as_operators(run)
+    return run
+
+
+@pytest.mark.parametrize(("cases", "timed"), [(SLOW_MODEL, True), (WRONG_MODEL, False), ({}, None)])
+def test_which_operators_packages_are_exchanged_for(cases: Any, timed: bool | None, tmp_path: Path) -> None:
+    found = moved_cells(of_operators(tmp_path, cases), Focus())
+    expected = {Cell(environment=NEXT, kernel="pytorch", workload=SEED, device="cpu"): timed}
+    assert found == (expected if cases else {})
+
+
+@pytest.mark.parametrize(
+    ("cases", "letters", "times_us", "statement"),
+    [
+        (SLOW_MODEL, "AAAA", (100.0, 100.2, 202.0, 200.0), "with either PyTorch, its time follows the package"),
+        (WRONG_MODEL, "AABB", None, "with either PyTorch, its result follows the package (1.0 in PyTorch 2.1.0"),
+    ],
+)
+def test_an_operator_that_follows_a_package(
+    cases: Any, letters: str, times_us: Any, statement: str, tmp_path: Path
+) -> None:
+    run = of_operators(tmp_path, cases)
+    exchanged(run, {"demo": letters}, {"demo": times_us} if times_us else {}, kernel="pytorch", target="model")
+    report = Report(load_evidence(run.folder))
+    (lead,) = [cause for cause in explained(run.folder) if MOVED in cause.causes]
+    assert lead.grade == DECISIVE and statement in lead.statement and "pin demo==1.0" in lead.fix
+    assert "--component demo --good 1.0 --bad 2.0" in lead.next_command and "--kernel" not in lead.next_command
+    (answer,) = report.packages
+    assert (answer.package, answer.subject, answer.moved) == ("demo", "torch.nn.functional.gelu", True)
+    assert "torch.nn.functional.gelu" in render_page(report)
+
+
+@pytest.mark.parametrize(
+    ("versions", "said", "fix"),
+    [
+        (("", "2.0"), "none in PyTorch 2.1.0, 2.0 in PyTorch 2.5.0", "leave out demo"),
+        (("1.0", ""), "1.0 in PyTorch 2.1.0, none in PyTorch 2.5.0", "pin demo==1.0"),
+    ],
+)
+def test_a_package_that_one_of_them_lacks(versions: tuple[str, str], said: str, fix: str, tmp_path: Path) -> None:
+    run = write_run(tmp_path, made())
+    python(run)
+    exchanged(run, {"demo": "AABB"})
+    path = run.experiment_path(NEXT, KERNEL, "cpu", SEED, "component")
+    record = load_record(path, ComponentsRecord)
+    known = {"1.0": versions[0], "2.0": versions[1]}
+    results = [each.model_copy(update={"version": known.get(each.version, "")}) for each in record.results]
+    path.unlink()
+    save_record(path, record.model_copy(update={"results": results}))
+    (lead,) = [cause for cause in explained(tmp_path) if MOVED in cause.causes]
+    assert said in lead.statement and fix in lead.fix and lead.grade == DECISIVE
+    assert any("left out of the environment" in each.text for each in lead.evidence), words(lead)
+
+
 def another_numpy(run: Run) -> None:
     stack = next(each for each in run.environments() if each.id == NEXT)
     assert stack.observed is not None
@@ -159,6 +224,8 @@ def test_two_environments_that_differ_in_one_package_are_the_experiment() -> Non
         sole_of(base, stack(NEXT, torch="2.5.0", triton="3.2.0", filelock="3.0"), "cuda"),
         sole_of(base, stack(NEXT, triton="3.2.0", filelock="3.0"), "cpu"),
         sole_of(base, stack(NEXT, triton="3.1.0", filelock="3.0"), "cuda"),
-        sole_of(base, stack(NEXT, triton="3.2.0"), "cuda"),
+        sole_of(base, stack(NEXT), "cpu"),
     ]
-    assert nothing == [None] * 4, "another PyTorch, another device, the same packages, and one that is not there"
+    assert nothing == [None] * 4, "another PyTorch, another device, the same packages, and two that PyTorch never calls"
+    lacking = sole_of(base, stack(NEXT, filelock="3.0"), "cuda")
+    assert lacking == Sole(package="triton", versions=("3.1.0", ""), others=())

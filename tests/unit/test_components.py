@@ -34,6 +34,7 @@ CPU, GPU = ("cpu", "cuda")
 VERSIONS = {
     "torch": ("2.1.0", "2.5.0"), "numpy": ("1.26.4", "2.0.0"), "demo": ("1.0", "2.0"), "same": ("1.0", "1.0"),
     "sympy": ("1.13.1", "1.14.0"), "setuptools": ("69", "70"), "triton": ("2.1.0", "3.1.0"), "gone": ("1.0", ""),
+    "scipy": ("1.11.4", ""),
     "nvidia-cudnn-cu12": ("8.9.2.26", "9.1.0.70"), "nvidia-cublas-cu12": ("12.1.3.1", "12.4.5.8"),
     "nvidia-nvtx-cu12": ("12.1.105", "12.4.127"), "nvidia-cuda-cupti-cu12": ("12.1.105", "12.4.127"),
     "mkl": ("2023.1", "2024.0"),
@@ -48,8 +49,8 @@ def stack(side: int) -> Any:
 @pytest.mark.parametrize(
     ("kernel", "device", "expected"),
     [
-        (FILE, CPU, ["demo", "numpy", "mkl", "gone"]),
-        (FILE, GPU, ["demo", "numpy", "triton", "nvidia-cudnn-cu12", "nvidia-cublas-cu12", "mkl", "gone"]),
+        (FILE, CPU, ["demo", "gone", "numpy", "mkl", "scipy"]),
+        (FILE, GPU, ["demo", "gone", "numpy", "triton", "nvidia-cudnn-cu12", "nvidia-cublas-cu12", "mkl", "scipy"]),
         (PLAIN, GPU, ["nvidia-cublas-cu12"]),  # it calls no PyTorch
         (PLAIN, CPU, []),
     ],
@@ -57,7 +58,8 @@ def stack(side: int) -> Any:
 def test_what_differs_and_can_matter(kernel: Kernel, device: Any, expected: list[str]) -> None:
     found = differing(stack(0), stack(1), kernel, device, {"demo", "same", "setuptools", "gone"})
     assert [component.package for component in found] == expected
-    assert all(("b does not hold it" in each.why) == (each.package == "gone") for each in found)
+    lacking = {each.package: each.why for each in found if each.why}
+    assert "b does not hold it" in lacking.pop("scipy", "b does not hold it") and not lacking, "demo, gone: named"
 
 
 def test_all_but_one_package_is_held() -> None:
@@ -65,6 +67,12 @@ def test_all_but_one_package_is_held() -> None:
     assert (there.torch_of, there.package_of, back.torch_of, back.package_of) == ("a", "b", "b", "a")
     assert there.spec == OLD.model_copy(update={"packages": ["demo==2.0"]})
     assert back.spec == NEW.model_copy(update={"packages": ["demo==1.0"]})
+
+
+def test_what_one_of_them_lacks_is_put_in_and_taken_out() -> None:
+    bare = NEW.model_copy(update={"packages": []})
+    there, back = exchanges({"a": OLD, "b": bare}, [Component(package="demo", versions=("1.0", ""))])
+    assert there.spec == OLD.model_copy(update={"packages": []}) and back.spec.packages == ["demo==1.0"]
 
 
 def test_an_environment_with_variables_of_its_own_is_another_one() -> None:
@@ -81,7 +89,7 @@ def test_an_environment_with_variables_of_its_own_is_another_one() -> None:
 
 def question(*components: Component, old: Environment = OLD) -> Question:
     cell = Cell(environment="b", kernel="file", workload="file", device="cpu")
-    return Question(cell=cell, timed=False, specs={"a": old, "b": NEW}, components=components)
+    return Question(cells=(cell,), timed=False, specs={"a": old, "b": NEW}, components=components)
 
 
 def exchange(asked: Question, matrix: Matrix, root: Path, bundle: object = None) -> Any:
@@ -98,10 +106,10 @@ def never(*_: Any) -> Any:
 def test_what_cannot_be_exchanged_is_a_row_with_its_reason(root: Path, tmp_path: Path) -> None:
     matrix, _ = load_matrix(root / "matrix.yaml")
     gone = Component(package="gone", versions=("1.0", ""), why="b does not hold it")
-    record = exchange(question(gone), matrix, tmp_path).record(never)
+    (record,) = exchange(question(gone), matrix, tmp_path).records(never)
     assert record.status == "not_run" and [r.message for r in record.results] == ["b does not hold it"]
     demo, host = Component(package="demo", versions=("1.0", "2.0")), Environment(torch="host")
-    record = exchange(question(demo, old=host), matrix, tmp_path).record(never)
+    (record,) = exchange(question(demo, old=host), matrix, tmp_path).records(never)
     assert "the host's PyTorch" in record.message and record.run == ""
 
 
@@ -116,7 +124,7 @@ def test_a_bundle_makes_none_and_says_what_to_pack(
         raise InputError("the bundle has no such environment", "pack it")
 
     monkeypatch.setattr(type(made), "_measured", lacks)
-    record = made.record(never)
+    (record,) = made.records(never)
     assert record.status == "not_run" and len(record.results) == 2
     said = record.results[0].message
     assert '{torch: "2.1.0", cuda: "12.1", python: "3.11", packages: [demo==2.0]}' in said
@@ -188,6 +196,6 @@ def test_what_is_interrupted_has_told_of_its_environments(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        made.record(interrupted)
+        made.records(interrupted)
     ids = [spec.id(PYPI) for spec in own]
     assert told == [(id, f"{id} {id}.txt") for id in ids]

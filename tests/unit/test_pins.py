@@ -76,8 +76,11 @@ def test_a_swapped_pin_is_all_that_differs() -> None:
     theirs = f"numpy==2.0.0 \\\n    {HASH}\ntorch==2.5.0 {HASH}\n"
     swapped = swapped_pins(ours, theirs, "numpy")
     assert swapped == f"# of a\nnumpy==2.0.0 \\\n    {HASH}\ntorch==2.1.0 {HASH}\ntorch-more==1 {HASH}\n"
-    with pytest.raises(InputError, match="torch-more"):
-        swapped_pins(ours, theirs, "torch-more")
+    without = f"# of a\nnumpy==1.26.4 \\\n    {HASH} \\\n    {HASH}\ntorch==2.1.0 {HASH}\n"
+    assert swapped_pins(ours, theirs, "torch-more") == without
+    assert swapped_pins(theirs, ours, "torch-more") == f"{theirs}torch-more==1 {HASH}\n"
+    with pytest.raises(InputError, match="neither"):
+        swapped_pins(ours, theirs, "demo")
 
 
 def test_torch_comes_from_the_index_with_its_build_and_from_pypi_without() -> None:

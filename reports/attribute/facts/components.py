@@ -23,7 +23,7 @@ COMPONENT, TOGETHER = "component", "together"
 @dataclass(frozen=True, kw_only=True)
 class Sole:
     """The one package that PyTorch is known to compute with, or that matrix.yaml names, by which two environments of
-    one PyTorch differ. `others`: what differs besides."""
+    one PyTorch differ; a version is '' where it is not there. `others`: what differs besides."""
 
     package: str
     versions: tuple[str, str]
@@ -38,8 +38,8 @@ def sole_of(base: EnvironmentRecord | None, this: EnvironmentRecord | None, devi
     if (one.torch, one.python, base.variables) != (two.torch, two.python, this.variables):
         return None
     ours, theirs = ({name: wheel.version for name, wheel in each.wheels.items()} for each in (one, two))
-    changed = [name for name in sorted(ours.keys() & theirs.keys()) if ours[name] != theirs[name]]
-    if ours.keys() != theirs.keys() or "torch" in changed:
+    changed = [name for name in sorted(ours.keys() | theirs.keys()) if ours.get(name) != theirs.get(name)]
+    if "torch" in changed:
         return None
     named = base.packages.keys() | this.packages.keys()
     matter = [name for name in changed if name in named or counts(name, device)]
@@ -47,9 +47,14 @@ def sole_of(base: EnvironmentRecord | None, this: EnvironmentRecord | None, devi
         return None
     (package,) = matter
     return Sole(
-        package=package, versions=(ours[package], theirs[package]),
+        package=package, versions=(ours.get(package, ""), theirs.get(package, "")),
         others=tuple(name for name in changed if name != package),
     )  # fmt: skip
+
+
+def with_package(package: str, version: str) -> str:
+    """As sentences have it after "with": the package in that version, or none."""
+    return f"{package} {version}" if version else f"no {package}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from packaging.version import InvalidVersion, Version
 
 from reports import model
@@ -9,7 +11,7 @@ from reports.attribute import causes, figures
 from reports.attribute.causes import DECISIVE, STRONG, Cause, RuledOut
 from reports.attribute.evidence import became, excluded
 from reports.attribute.facts.cases import CaseFacts
-from reports.attribute.facts.components import COMPONENT, TOGETHER, Exchange, Sole, sole_of
+from reports.attribute.facts.components import COMPONENT, TOGETHER, Exchange, Sole, sole_of, with_package
 from reports.attribute.facts.times import TimeChange
 from reports.attribute.wording import make, make_of_time
 from reports.model import Seen
@@ -45,7 +47,7 @@ def component_moved(case: CaseFacts) -> Cause | None:
         ],
         figures=[figures.exchange_figure(exchange)], what=became(cell), fix=fix_of(exchange, cell.verdict),
         command=_next(case, exchange, cell.workload, "correctness"),
-        package=exchange.package, one=exchange.versions[0], two=exchange.versions[1], held=held_with(exchange),
+        **named(exchange), held=held_with(exchange),
     )  # fmt: skip
 
 
@@ -60,8 +62,7 @@ def sole_package(case: CaseFacts) -> Cause | None:
         [moved[0].why, *differ(sole)],
         ruled_out=[excluded("the inputs", moved[0].inputs), SAME_PYTORCH, excluded("chance", case.steady)],
         what=became(moved[0]), fix=fix_of(sole, moved[0].verdict),
-        command=_next(case, sole, moved[0].workload, "correctness"),
-        package=sole.package, one=sole.versions[0], two=sole.versions[1],
+        command=_next(case, sole, moved[0].workload, "correctness"), **named(sole),
     )  # fmt: skip
 
 
@@ -73,8 +74,7 @@ def sole_package_of_time(change: TimeChange) -> Cause | None:
     return make_of_time(
         change, causes.COMPONENT_MOVED, STRONG if sole.others else DECISIVE, "sole_package_of_time", differ(sole),
         [SAME_PYTORCH], fix=fix_of(sole, change.verdict),
-        command=_next(change.case, sole, change.cells[0].workload, "latency"),
-        package=sole.package, one=sole.versions[0], two=sole.versions[1],
+        command=_next(change.case, sole, change.cells[0].workload, "latency"), **named(sole),
     )  # fmt: skip
 
 
@@ -92,11 +92,18 @@ def put_where(exchange: Exchange, case: CaseFacts) -> str:
     base, this = case.versions
     places = (exchange.base, exchange.this), (exchange.this, exchange.base)
     put = [
-        f"{version} into the environment of {where}"
+        f"{version} put into the environment of {where}" if version else f"left out of the environment of {where}"
         for place, version, where in zip(places, exchange.versions[::-1], (base, this), strict=True)
         if place in exchange.cells
     ]
-    return f"{exchange.package} was put: {' and '.join(put)} (run {exchange.run})"
+    return f"{exchange.package}: {' and '.join(put)} (run {exchange.run})"
+
+
+def named(package: Exchange | Sole) -> dict[str, Any]:
+    """What a sentence says of a package and its versions."""
+    name, (one, two) = package.package, package.versions
+    with_one, with_two = (with_package(name, version) for version in package.versions)
+    return {"package": name, "one": one or "none", "two": two or "none", "with_one": with_one, "with_two": with_two}
 
 
 def held_with(exchange: Exchange) -> str:
@@ -113,14 +120,19 @@ def _next(case: CaseFacts, exchange: Exchange | Sole, workload: str, what: str) 
     if not later or "--bundle" in command:
         return ""
     return bisect_command(
-        command, component=exchange.package, good=one, bad=two, torch=case.environment, kernel=case.kernel,
+        command, component=exchange.package, good=one, bad=two, torch=case.environment, kernel=case.kernel or None,
         workload=workload, device=case.device, what=what,
     )  # fmt: skip
 
 
 def fix_of(exchange: Exchange | Sole, verdict: str) -> str:
     worse = verdict not in (model.FIXED, model.MORE_EXACT, model.IMPROVED)
-    return f"pin {exchange.package}=={exchange.versions[0]} (packages, in matrix.yaml)" if worse else ""
+    return pinned(exchange.package, exchange.versions[0]) if worse else ""
+
+
+def pinned(package: str, version: str) -> str:
+    """The remedy."""
+    return f"{f'pin {package}=={version}' if version else f'leave out {package}'} (packages, in matrix.yaml)"
 
 
 def component_of_time(change: TimeChange) -> Cause | None:
@@ -142,5 +154,5 @@ def component_of_time(change: TimeChange) -> Cause | None:
         ],
         [held if both else None], [figures.exchange_figure(exchange, times=True)],
         fix=fix_of(exchange, change.verdict), command=_next(case, exchange, cell.workload, "latency"),
-        package=exchange.package, one=exchange.versions[0], two=exchange.versions[1], held=held_with(exchange),
+        **named(exchange), held=held_with(exchange),
     )  # fmt: skip

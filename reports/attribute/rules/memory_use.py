@@ -13,10 +13,10 @@ from reports.attribute.evidence import in_words, number
 from reports.attribute.facts.cases import CaseFacts
 from reports.attribute.facts.cells import CellFacts, operators_moved
 from reports.attribute.facts.choices import lines_run
-from reports.attribute.facts.components import COMPONENT, Exchange, Sole, sole_of
+from reports.attribute.facts.components import COMPONENT, Exchange, Sole, sole_of, with_package
 from reports.attribute.facts.times import CALLED
 from reports.attribute.figures import memory_figure
-from reports.attribute.rules.components import differ, fix_of, held_with, put_where
+from reports.attribute.rules.components import differ, fix_of, held_with, named, pinned, put_where
 from reports.attribute.wording import make
 from reports.compare.factors import DIFFERS, operators_seen
 from reports.compare.memory import has_ratio, memory_text
@@ -127,8 +127,9 @@ def _of_package(change: MemoryChange) -> Cause | None:
         return _of(change, exchange, DECISIVE if sure else STRONG, "memory_of_package", seen, held=held_with(exchange))
     if change.cured is not None:
         sole, where = change.cured
-        text = f"with {sole.package} {sole.versions[1]} in its place, in {where}, its calls need as much as before"
-        fix = f"pin {sole.package}=={sole.versions[1]} (packages, in matrix.yaml)"
+        with_it = with_package(sole.package, sole.versions[1])
+        text = f"with {with_it} in its place, in {where}, its calls need as much as before"
+        fix = pinned(sole.package, sole.versions[1])
         worse = change.verdict == model.REGRESSED
         return _of(change, sole, STRONG, "memory_cured", [Seen(text=text), *differ(sole)], fix=fix if worse else "")
     return None
@@ -138,11 +139,8 @@ def _of(
     change: MemoryChange, package: Exchange | Sole, grade: str, sentence: str, seen: Sequence[Seen], **names: str
 ) -> Cause:
     grade = STRONG if isinstance(package, Sole) and package.others else grade
-    names = {"fix": fix_of(package, change.verdict), **names}
-    return _made(
-        change, grade, sentence, *seen, cause=causes.COMPONENT_MOVED, package=package.package,
-        one=package.versions[0], two=package.versions[1], **names,
-    )  # fmt: skip
+    names = {"fix": fix_of(package, change.verdict), **named(package), **names}
+    return _made(change, grade, sentence, *seen, cause=causes.COMPONENT_MOVED, **names)
 
 
 def _of_file(change: MemoryChange) -> Cause:
