@@ -16,11 +16,11 @@ from reports.load.evidence import Evidence
 from reports.model import Comparison
 
 ANSWERS = {
-    COMPONENT: "moved it: {what} goes with the package, {held}",
-    TOGETHER: "moved it together with the rest of the environment: {what} changes only if both do",
-    PLACE: "not the reason: {what} goes with the rest of the environment, with either version",
+    COMPONENT: "moved it: {what} {go} with the package, {held}",
+    TOGETHER: "moved it together with the rest of the environment: {what} {change} only if both do",
+    PLACE: "not the reason: {what} {go} with the rest of the environment, with either version",
     NEITHER: "{what} did not change in these runs",
-    MIXED: "undecided: {what} goes with neither alone",
+    MIXED: "undecided: {what} {go} with neither alone",
 }
 
 GENERATED = {
@@ -58,9 +58,9 @@ def package_answers(evidence: Evidence, rows: Sequence[Comparison]) -> list[Pack
             if each.timed:
                 kinds["the time"] = case.time_follows(each)
                 kinds["the memory"] = each.memory_follows(evidence.run.thresholds.memory)
-            known = {what: kind for what, kind in kinds.items() if kind in ANSWERS}
             held = "with the one PyTorch that could be tried" if each.one_way else "whichever PyTorch it is with"
-            told = [ANSWERS[kind].format(what=what, held=held) for what, kind in known.items()]
+            by_kind = {kind: [what for what, its in kinds.items() if its == kind] for kind in kinds.values()}
+            told = [_answer(kind, what, held) for kind, what in by_kind.items() if kind in ANSWERS]
             stacks = [evidence.environments.get(name) for name in case.environments]
             wheels = [stack.observed.wheels.get(each.package) if stack and stack.observed else None for stack in stacks]
             one, two = (wheel.version if wheel else "" for wheel in wheels)
@@ -68,12 +68,17 @@ def package_answers(evidence: Evidence, rows: Sequence[Comparison]) -> list[Pack
                 PackageAnswer(
                     package=each.package, versions=(one, two), baseline=case.baseline, environment=case.environment,
                     subject=case.subject, workload=cell.workload, device=case.device,
-                    moved=any(kind in (COMPONENT, TOGETHER) for kind in known.values()),
+                    moved=any(kind in (COMPONENT, TOGETHER) for kind in by_kind),
                     answer="; ".join([*told, *each.problems]) or UNTOLD,
                     record=each.path,
                 )
             )  # fmt: skip
     return sorted(found, key=lambda each: not each.moved)
+
+
+def _answer(kind: str, what: Sequence[str], held: str) -> str:
+    go, change = ("goes", "changes") if len(what) == 1 else ("go", "change")
+    return ANSWERS[kind].format(what=" and ".join(what), held=held, go=go, change=change)
 
 
 def generated_answers(evidence: Evidence, rows: Sequence[Compiled]) -> list[Compiled]:
