@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from harness.schema.run_records import WorkloadInfo
@@ -34,6 +34,12 @@ def apart(versions: Sequence[str], one: object, two: object) -> str:
 
 def count_of(count: int, noun: str) -> str:
     return f"{count} {noun}" + ("" if count == 1 else "s")
+
+
+def together(texts: Iterable[str]) -> str:
+    """a, b and c."""
+    *most, last = texts
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def short(text: str, length: int = 120) -> str:

@@ -52,18 +52,32 @@ class Exchanged:
     spec: Environment
 
 
-def differing(
-    base: EnvironmentRecord, this: EnvironmentRecord, kernel: Kernel, device: Device, named: Collection[str]
-) -> list[Component]:
-    """The packages that differ and can matter for a kernel on a device, those that matrix.yaml names first."""
+def changed(base: EnvironmentRecord, this: EnvironmentRecord) -> dict[str, tuple[str, str]]:
+    """The packages that differ, with both versions, '' where it is not there."""
     ours, theirs = (
         {name: wheel.version for name, wheel in record.observed.wheels.items()} if record.observed else {}
         for record in (base, this)
     )
+    pairs = {name: (ours.get(name, ""), theirs.get(name, "")) for name in sorted(ours.keys() | theirs.keys())}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def only_packages(base: EnvironmentRecord, this: EnvironmentRecord) -> dict[str, tuple[str, str]]:
+    """Likewise, of two environments that differ in packages alone, PyTorch not among them; else none."""
+    one, two, packages = base.observed, this.observed, changed(base, this)
+    if one is None or two is None or "torch" in packages:
+        return {}
+    same = (one.torch, one.python, base.variables) == (two.torch, two.python, this.variables)
+    return packages if same else {}
+
+
+def differing(
+    base: EnvironmentRecord, this: EnvironmentRecord, kernel: Kernel, device: Device, named: Collection[str]
+) -> list[Component]:
+    """The packages that differ and can matter for a kernel on a device, those that matrix.yaml names first."""
     found = []
-    for name in (ours.keys() | theirs.keys()) - {*TOOLS}:
-        versions = ours.get(name, ""), theirs.get(name, "")
-        if versions[0] != versions[1] and can_matter(name, kernel, device, named):
+    for name, versions in changed(base, this).items():
+        if name not in TOOLS and can_matter(name, kernel, device, named):
             missing = "" if all(versions) or name in named else base.id if not versions[0] else this.id
             why = f"{missing} does not hold it: there is nothing to exchange" if missing else ""
             found.append(Component(package=name, versions=versions, why=why))

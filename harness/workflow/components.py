@@ -20,7 +20,7 @@ from harness.config.matrix import Matrix
 from harness.config.pins import ensure_pins, pins_path, swapped_pins
 from harness.config.plan import Plan, PlannedEnvironment
 from harness.errors import HarnessError, InfrastructureError
-from harness.experiments.components import MOST_PACKAGES, Component, Exchanged, differing, exchanges
+from harness.experiments.components import MOST_PACKAGES, Component, Exchanged, differing, exchanges, only_packages
 from harness.experiments.plan import Focus, is_one_of, is_wanted, moves
 from harness.experiments.run import planned, slowed
 from harness.isolate.choose import make_executor
@@ -29,7 +29,7 @@ from harness.run.folders import now_utc
 from harness.run.prepare import Options, Prepared, make_plan
 from harness.schema.experiment_records import ComponentResult, ComponentsRecord, TargetSeen
 from harness.schema.records import Device, ValidationRecord
-from harness.schema.run_records import Cell, Selection
+from harness.schema.run_records import Cell, RunRecord, Selection
 from harness.schema.storage import Run, load_record, save_record
 from harness.stats.medians import COLD, time_us
 from harness.tools import cache_folder
@@ -72,17 +72,17 @@ def moved_cells(run: Run, focus: Focus) -> dict[Cell, bool]:
         place = cell.kernel, cell.workload, cell.device
         base, this = (validations.get((*place, environment)) for environment in (record.baseline, cell.environment))
         codes = [builds.get((cell.kernel, cell.device, e)) for e in (record.baseline, cell.environment)]
-        if base is not None and this is not None and moves(base, this, codes[0], codes[1], _subject(run, cell)):
+        if base is not None and this is not None and moves(base, this, codes[0], codes[1], _subject(record, cell)):
             found[cell] = False
     for target in slowed(run, focus):
         cell = target.cells[1]
-        if target.target == _subject(run, cell):
+        if target.target == _subject(record, cell):
             found[cell] = True
     return found
 
 
-def _subject(run: Run, cell: Cell) -> str:
-    return protocol.MODEL if cell.kernel in run.load().pytorch else protocol.KERNEL
+def _subject(run: RunRecord, cell: Cell) -> str:
+    return protocol.MODEL if cell.kernel in run.pytorch else protocol.KERNEL
 
 
 def open_questions(run: Run, matrix: Matrix, plan: Plan, focus: Focus, *, again: bool = False) -> list[Question]:
@@ -97,8 +97,9 @@ def open_questions(run: Run, matrix: Matrix, plan: Plan, focus: Focus, *, again:
     for (environment, kernel, device), cells in groups.items():
         specs = {id: plan.environment(id).spec for id in (plan.baseline, environment)}
         named = package_versions([*matrix.packages, *(package for spec in specs.values() for package in spec.packages)])
-        components = differing(stacks[plan.baseline], stacks[environment], matrix.kernel(kernel), device, named)
-        if components:
+        pair = stacks[plan.baseline], stacks[environment]
+        components = differing(*pair, matrix.kernel(kernel), device, named)
+        if components and len(only_packages(*pair)) != 1:  # else what was measured is the exchange
             timed = any(cells.values())
             found.append(Question(cells=tuple(cells), timed=timed, specs=specs, components=tuple(components)))
     return found
@@ -124,8 +125,9 @@ def _answer(
     add: Add,
 ) -> None:  # fmt: skip
     for question in found:
-        packages = ", ".join(each.package for each in question.components)
-        print(f"exchanging packages: {', '.join(cell.id for cell in question.cells)}: {packages}", flush=True)
+        packages, more = ", ".join(each.package for each in question.components), len(question.cells) - 1
+        others = f" and {more} more" if more else ""
+        print(f"exchanging packages: {question.cells[0].id}{others}: {packages}", flush=True)
         records = Exchange(options, selection, prepared, question, add).records(measure)
         for cell, record in zip(question.cells, records, strict=True):
             save_record(record_path(run, cell), record)
@@ -300,7 +302,7 @@ def _seen(
                 times[timing.target].append(median_us)
             if timing.memory is not None:
                 peaks[timing.target].append(timing.memory.peak_bytes)
-    subject = _subject(run, cell)
+    subject = _subject(run.load(), cell)
     targets = []
     for target in dict.fromkeys((subject, *_targets(validation))):
         measured = {"times_us": times[target], "peaks_bytes": peaks[target]}

@@ -14,6 +14,7 @@ from reports.compare.compiled import Compiled
 from reports.compare.rows import SUBJECTS
 from reports.load.evidence import Evidence
 from reports.model import Comparison
+from reports.text import together
 
 ANSWERS = {
     COMPONENT: "moved it: {what} {go} with the package, {held}",
@@ -78,7 +79,7 @@ def package_answers(evidence: Evidence, rows: Sequence[Comparison]) -> list[Pack
 
 def _answer(kind: str, what: Sequence[str], held: str) -> str:
     go, change = ("goes", "changes") if len(what) == 1 else ("go", "change")
-    return ANSWERS[kind].format(what=" and ".join(what), held=held, go=go, change=change)
+    return ANSWERS[kind].format(what=together(what), held=held, go=go, change=change)
 
 
 def generated_answers(evidence: Evidence, rows: Sequence[Compiled]) -> list[Compiled]:

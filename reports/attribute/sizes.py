@@ -9,6 +9,7 @@ from harness.experiments.condition_list import TILES
 from harness.experiments.size_rules import FEWEST, HEAD_DIM, LENGTH, Point, Rule, Tried
 from reports.attribute import thresholds
 from reports.attribute.facts.experiments import LengthTrials
+from reports.text import together
 
 NAMES = {LENGTH: "sequence length", "heads": "number of heads", "batch": "batch size", HEAD_DIM: "head dimension"}
 MOST_LISTED = 12
@@ -52,7 +53,7 @@ def _rule_text(lengths: LengthTrials, rule: Rule) -> str:
     text += f", right at every one that is {is_right} ({right} of {right})"
     if after := sorted((tried.wrong | tried.right) - before.wrong - before.right):
         told = [f"{size} ({how.partition(',')[0] if size in tried.wrong else 'right'})" for size in after]
-        text += f"; tried afterwards at {_and(told)}, as this says"
+        text += f"; tried afterwards at {together(told)}, as this says"
     else:
         text += "; no further size was tried to refute it"
     if any(point.right and rule.wrong_at(point.sizes[rule.dimension]) for point in lengths.points):
@@ -95,8 +96,3 @@ def _place(lengths: LengthTrials) -> str:
             if all(at == (size - 1 if which == "last" else 0) for size, at in found):
                 return f"; the largest error is in the {which} {name} at each of the {len(found)}"
     return ""
-
-
-def _and(texts: Iterable[str]) -> str:
-    *most, last = texts
-    return f"{', '.join(most)} and {last}" if most else last

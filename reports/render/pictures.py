@@ -158,7 +158,7 @@ def ratio_picture(
         title += f"; band, too small to count: {least:.3f} to {most:.3f}"
         left, right = place(least), place(most)
         parts = f'<rect class="band" x="{left:.1f}" width="{right - left:.1f}" height="{INTERVAL_HEIGHT}"/>'
-        parts += f'<text x="{width + 4}" y="12">{PLUS_MINUS}{100 * min_effect:.2g}%</text>'
+        parts += f'<text x="{width + 4}" y="12">{PLUS_MINUS}{100 * min_effect:.3g}%</text>'
         width += NUMBER_WIDTH
     parts += f'<path class="axis" d="M{INTERVAL_WIDTH // 2} 0v{INTERVAL_HEIGHT}"/>'
     if low is not None and high is not None:

@@ -16,7 +16,7 @@ from reports.compare.memory import memory_open, memory_text
 from reports.compare.properties import differs_though_right, unrepeatable
 from reports.compare.rows import correctness_moved
 from reports.model import Comparison, CorrectnessSide, Latency, LatencySide
-from reports.text import TIMES, change_text, memory_change, percent, rate_text, span, time_text
+from reports.text import TIMES, change_text, memory_change, percent, rate_text, span, time_text, together
 
 # What one side came to.
 RIGHT, WRONG, UNBUILT, UNLOADED, REFUSED = "right", "wrong", "does not build", "does not load", "refused"
@@ -184,8 +184,7 @@ class Told:
         """in 2.1.0 and in 2.5.0."""
         if len(environments) > 2 and len(environments) == len(self.names):
             return f"in all {len(environments)} versions"
-        *first, last = (f"in {self.names.get(name, name)}" for name in environments)
-        return f"{', '.join(first)} and {last}" if first else last
+        return together(f"in {self.names.get(name, name)}" for name in environments)
 
     def on(self, rows: Sequence[Comparison]) -> str:
         """The workloads, where these are not all."""

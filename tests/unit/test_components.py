@@ -17,7 +17,7 @@ from harness.config.matrix import Matrix, load_matrix
 from harness.config.pins import pins_path
 from harness.config.plan import PlannedEnvironment
 from harness.errors import InputError
-from harness.experiments.components import Component, differing, exchanges
+from harness.experiments.components import Component, differing, exchanges, only_packages
 from harness.isolate import remove
 from harness.isolate.choose import Choice
 from harness.run.prepare import Options
@@ -60,6 +60,18 @@ def test_what_differs_and_can_matter(kernel: Kernel, device: Any, expected: list
     assert [component.package for component in found] == expected
     lacking = {each.package: each.why for each in found if each.why}
     assert "b does not hold it" in lacking.pop("scipy", "b does not hold it") and not lacking, "demo, gone: named"
+
+
+def test_two_environments_that_differ_in_one_package_are_the_exchange() -> None:
+    def record(torch: str, demo: str, **variables: str) -> Any:
+        wheels = {n: Wheel(version=v, record_sha256=n) for n, v in {"torch": torch, "demo": demo}.items() if v}
+        return SimpleNamespace(observed=SimpleNamespace(torch=torch, python="3.11", wheels=wheels), variables=variables)
+
+    old = record("2.1.0", "1.0")
+    assert only_packages(old, record("2.1.0", "2.0")) == {"demo": ("1.0", "2.0")}
+    assert only_packages(record("2.1.0", ""), old) == {"demo": ("", "1.0")}
+    others = record("2.1.0", "1.0"), record("2.5.0", "2.0"), record("2.1.0", "2.0", OMP_NUM_THREADS="1")
+    assert [only_packages(old, other) for other in others] == [{}] * 3
 
 
 def test_all_but_one_package_is_held() -> None:

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.experiments.components import counts
+from harness.experiments.components import counts, only_packages
 from harness.experiments.screen import FEWEST_LAUNCHES, moved
 from harness.schema.environment_records import EnvironmentRecord
 from harness.schema.experiment_records import ComponentsRecord, TargetSeen
@@ -32,24 +32,15 @@ class Sole:
 
 def sole_of(base: EnvironmentRecord | None, this: EnvironmentRecord | None, device: str) -> Sole | None:
     """None where more, or something else, differs between the two."""
-    if base is None or this is None or base.observed is None or this.observed is None:
+    if base is None or this is None:
         return None
-    one, two = base.observed, this.observed
-    if (one.torch, one.python, base.variables) != (two.torch, two.python, this.variables):
-        return None
-    ours, theirs = ({name: wheel.version for name, wheel in each.wheels.items()} for each in (one, two))
-    changed = [name for name in sorted(ours.keys() | theirs.keys()) if ours.get(name) != theirs.get(name)]
-    if "torch" in changed:
-        return None
-    named = base.packages.keys() | this.packages.keys()
-    matter = [name for name in changed if name in named or counts(name, device)]
+    packages, named = only_packages(base, this), base.packages.keys() | this.packages.keys()
+    matter = [name for name in packages if name in named or counts(name, device)]
     if len(matter) != 1:
         return None
     (package,) = matter
-    return Sole(
-        package=package, versions=(ours.get(package, ""), theirs.get(package, "")),
-        others=tuple(name for name in changed if name != package),
-    )  # fmt: skip
+    others = tuple(name for name in packages if name != package)
+    return Sole(package=package, versions=packages[package], others=others)
 
 
 def with_package(package: str, version: str) -> str:
