@@ -53,15 +53,17 @@ class Flags(Model):
 class Precision(Model):
     """Arithmetic inside a kernel that is known to be coarser than float32. The kernel is judged as such."""
 
-    products: Literal["float32", "tf32"] = Field(
-        default="float32", description="what float32 operands of matrix products and convolutions are rounded to"
+    products: Literal["float32", "tf32", "tf32x3"] = Field(
+        default="float32",
+        description="what float32 operands of matrix products and convolutions are rounded to; `tf32x3`: in matrix "
+        "products they are split into two TF32 parts, of which three products are added",
     )
     sums: Literal["float32", "float16"] = Field(default="float32", description="what float16 products are added up in")
 
     @property
     def names(self) -> list[str]:
         """As `harness.worker.rounding` calls them."""
-        found = ["tf32_convolution", "tf32_matmul"] if self.products == "tf32" else []
+        found = {"tf32": ["tf32_convolution", "tf32_matmul"], "tf32x3": ["tf32x3_matmul"]}.get(self.products, [])
         return found + (["float16_sums"] if self.sums == "float16" else [])
 
 

@@ -119,6 +119,9 @@ class TargetResult(Outcome):
         default=[],
         description="of a problem's model, and of an attention with gradients: each output; `against` has the worst",
     )
+    precision: list[str] = Field(
+        default=[], description="of a reference: coarser arithmetic than plain that it was judged as, by what it ran"
+    )
 
 
 class KnownWrong(Record):

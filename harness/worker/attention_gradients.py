@@ -23,7 +23,7 @@ import numpy as np
 from . import attention_emulation, dtypes, inputs, rounding, truth
 
 if TYPE_CHECKING:
-    from .attention_emulation import Draw, Operand
+    from .attention_emulation import Add, Draw, Operand
     from .dtypes import Array
     from .inputs import Each
 
@@ -189,20 +189,21 @@ def _half(rows: Rows, dk: Array, dv: Array, *, dtype: str, sums: Draw | None) ->
 
 
 def _single(
-    rows: Rows, dk: Array, dv: Array, *, erring: bool, operand: Operand = attention_emulation.unchanged
-) -> tuple[Array, Array]:
+    rows: Rows, dk: Array, dv: Array, *, erring: bool, operand: Operand = attention_emulation.unchanged,
+    add: Add = attention_emulation.accumulate,
+) -> tuple[Array, Array]:  # fmt: skip
     """The same in float32; arrays inside are [keys, rows] and [D, rows], so that the innermost loops are long.
 
     Of a row that sees one key dS is zero, and what remains is the difference of two equal sums' errors, which may be
     zero by luck, too. So in one that is `erring` D is off by twice the standard deviation of its error."""
-    add, scale = attention_emulation.accumulate, np.float32(rows.scale)
+    scale = np.float32(rows.scale)
     q, k, v, d_out = map(operand, rows[:4])
     kept: Any = np.float32(1) if rows.kept is None else rows.kept.T.astype(np.float32)
-    logits = attention_emulation.single_logits(rows.q, rows.k, rows.scale, rows.hidden, rows.bias, operand)
+    logits = attention_emulation.single_logits(rows.q, rows.k, rows.scale, rows.hidden, rows.bias, operand, add)
     largest = logits.max(axis=0)
     weights = attention_emulation.exponential(logits - largest)
     total, out, dq = (np.zeros((size, len(q)), np.float32) for size in (1, v.shape[1], q.shape[1]))
-    add(total, np.ones((len(k), 1), np.float32), weights)
+    attention_emulation.accumulate(total, np.ones((len(k), 1), np.float32), weights)
     add(out, v, operand(weights * kept))
     out = np.where(rows.empty.T, np.float32(0), out / total)
     weights = _again(logits, largest, total, rows.empty.T)

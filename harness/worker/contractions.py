@@ -1,5 +1,4 @@
-"""Operators that add many terms: the error of adding them one by one, and sums that lack some of their terms. And
-attention, written out.
+"""Operators that add many terms: the error of adding them one by one, and sums that lack some of their terms.
 
 A function here is given an `emulation.Call` and returns what the operator gives; None leaves it to the operator itself.
 """
@@ -10,10 +9,10 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, Tuple
 
+import numpy as np
 import torch
-from torch.overrides import TorchFunctionMode
 
-from . import scattered
+from . import rounding, scattered
 
 if TYPE_CHECKING:
     from .emulation import Call
@@ -44,6 +43,9 @@ def _product(left: int, right: int) -> Special:
             args[left] = args[left].clone()
             args[left][..., terms - lacking :] = 0
         total = call.function(*args, **call.kwargs)
+        if call.mode.splits and call.dtype == torch.float32:
+            operands = (args[place].detach().numpy() for place in (left, right))
+            total = total + torch.from_numpy(np.asarray(rounding.three_products(*operands)))
         return call.erring(total, lambda: _squared(torch.matmul, args[left], args[right]), terms)
 
     return run
@@ -237,41 +239,6 @@ def summed(call: Call, result: Any) -> Any:
         return None
     errors = call.draws.deviates(result).mul_(call.unit / THIRD * (taken / result.numel() / 3) ** 0.5)
     return result + errors if call.name == "logsumexp" else result * (1 + errors)
-
-
-class Attention(TorchFunctionMode):  # type: ignore[misc]
-    """Writes scaled dot product attention out: its backends are operators of their own, other ones by version."""
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if getattr(function, "__name__", "") == "scaled_dot_product_attention":
-            return written_out(*args, **(kwargs or {}))
-        return function(*args, **(kwargs or {}))
-
-
-def written_out(
-    query: Any,
-    key: Any,
-    value: Any,
-    attn_mask: Any = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Any:
-    """Logits and weights are tensors of the dtype, as in PyTorch's own `math` backend before 2.5, which runs where no
-    other takes the arguments."""
-    if dropout_p:
-        raise ValueError("its attention drops weights at random")
-    if enable_gqa:
-        key, value = (t.repeat_interleave(query.shape[-3] // t.shape[-3], -3) for t in (key, value))
-    width = max(1, query.shape[-1])  # without elements all logits are 0, and nothing is scaled
-    logits = query @ key.transpose(-2, -1) * (width**-0.5 if scale is None else scale)
-    if is_causal:
-        hidden = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool).triu(1)
-        logits = logits.masked_fill(hidden, float("-inf"))
-    if attn_mask is not None:
-        logits = logits.masked_fill(~attn_mask, float("-inf")) if attn_mask.dtype == torch.bool else logits + attn_mask
-    return torch.softmax(logits, -1) @ value
 
 
 STORED = ("native_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update")

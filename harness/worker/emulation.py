@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from . import contractions, dtypes, factorisations, inputs, outputs, rounding, scattered, tensors
+from . import attention_operator, contractions, dtypes, factorisations, inputs, outputs, rounding, scattered, tensors
 
 if TYPE_CHECKING:
     from .dtypes import Array
@@ -65,6 +65,7 @@ class Arithmetic(TorchDispatchMode):  # type: ignore[misc]
         super().__init__()
         self.draws, self.precision, self.short = draws, precision, short
         self.shortened = False  # whether there was a sum to cut
+        self.splits = draws is not None and rounding.TF32X3_MATMUL in precision  # operands of products, into TF32 parts
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -228,7 +229,8 @@ class Realisation:
 @contextlib.contextmanager
 def doing(arithmetic: Arithmetic) -> Iterator[Arithmetic]:
     """Within, PyTorch computes so. Fused operators of oneDNN, which know float32 alone, are off."""
-    with torch.no_grad(), torch.backends.mkldnn.flags(enabled=False), contractions.Attention(), arithmetic:
+    attention = attention_operator.Attention(arithmetic)
+    with torch.no_grad(), torch.backends.mkldnn.flags(enabled=False), attention, arithmetic:
         yield arithmetic
 
 

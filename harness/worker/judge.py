@@ -170,9 +170,15 @@ class Judging(NamedTuple):
             costs=[row.costs for row in rows if row.costs],
             power=proven,
             targets=[
-                _target_result(target, failures.get(target.name), rows, trials, request) for target in self.targets
+                _target_result(target, failures.get(target.name), rows, trials, request, self.precision(target.name))
+                for target in self.targets
             ],
         )
+
+    def precision(self, target: str) -> list[str]:
+        """How one is judged, by what it was seen to run."""
+        ran = next((each.operators for each in self.targets if each.name == target), None)
+        return judged_as(self.request, self.workload, target, ran or ())
 
     def truth(
         self, trial: workloads.Trial, outputs: Mapping[str, Outputs], target: str, part: str
@@ -180,7 +186,7 @@ class Judging(NamedTuple):
         """Of one output, as that target is judged; of the shape that Model gave on these inputs."""
         model = outputs.get(protocol.MODEL, {}).get(part)
         like = None if model is None else (model.array.shape, model.dtype)
-        return trial.truth(judged_as(self.request, self.workload, target), part, like)
+        return trial.truth(self.precision(target), part, like)
 
     def trial(self, trial: workloads.Trial, outputs: Mapping[str, Outputs], recipe: str, keep: bool) -> Row:
         """Everything that needs the trial's arrays."""
@@ -237,10 +243,11 @@ def _is_kept(request: wire.JudgeRequest, trial: int, outputs: Mapping[str, Outpu
 
 
 def _target_result(
-    target: Target, failed: Failed | None, rows: list[Row], trials: int, request: wire.JudgeRequest
-) -> wire.TargetResult:
-    name = target.name
-    result = wire.TargetResult(protocol.OK, target=name, operators=list(target.operators or ()))
+    target: Target, failed: Failed | None, rows: list[Row], trials: int, request: wire.JudgeRequest,
+    precision: list[str],
+) -> wire.TargetResult:  # fmt: skip
+    name, ran = target.name, list(target.operators or ())
+    result = wire.TargetResult(protocol.OK, target=name, operators=ran, precision=precision if ran else [])
     if failed:  # trials before a failure are not a pass rate
         result.fail(failed)
         return result

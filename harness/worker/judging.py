@@ -162,22 +162,29 @@ def _as_output(first: Any, second: Any) -> Output:
 Request = Union[wire.JudgeRequest, wire.WeighRequest]
 
 
-def judged_as(request: Request, workload: Workload, name: str) -> list[str]:
+def judged_as(request: Request, workload: Workload, name: str, ran: Sequence[str] = ()) -> list[str]:
     """Beyond plain arithmetic in the dtype: what the kernel declares, and else, as for every reference, what PyTorch
-    itself does here: a solution is built of PyTorch's operators, and they obey its switches."""
+    itself does here: a solution is built of PyTorch's operators, and they obey its switches. `ran`: operators that a
+    reference was seen to run."""
     declared = request.precision
     if name == protocol.KERNEL and declared is not None:
         return rounding.effective(declared, workload.dtype)
-    return workload.precision(request.device)
+    return workload.precision(request.device, ran)
 
 
 def would_pass(trial: Trial, found: Outputs, limits: Mapping[str, float]) -> list[str]:
-    """The precision at which an output that fails would pass, had it been declared; else nothing."""
-    coarser = rounding.effective(rounding.DECLARED, trial.workload.dtype)
-    if any(precision == tuple(coarser) for precision, _ in trial.found):  # it was judged by that
-        return []
-    for name, output in found.items():
-        exact, value = trial.truth(coarser, name), dtypes.decode(output.array, output.dtype)
-        if exact is None or not agreement.compare(value, exact.values, limits, exact.error_scale).passed["rounding"]:
-            return []
-    return coarser
+    """The precision at which an output that fails would pass, had it been declared, the finest first; else nothing."""
+
+    def passes(precision: Sequence[str]) -> bool:
+        for name, output in found.items():
+            exact, value = trial.truth(precision, name), dtypes.decode(output.array, output.dtype)
+            if exact is None:
+                return False
+            if not agreement.compare(value, exact.values, limits, exact.error_scale).passed["rounding"]:
+                return False
+        return True
+
+    judged = [tuple(precision) for precision, _ in trial.found]
+    asked = (rounding.effective(names, trial.workload.dtype) for names in rounding.DECLARED)
+    coarser = [names for names in asked if names and tuple(names) not in judged]
+    return next((precision for precision in coarser if passes(precision)), [])

@@ -174,15 +174,14 @@ class ProblemWorkload:
     def fits(self, _shape: Shape, dtype: str) -> bool:
         return dtype in dtypes.STORAGE
 
-    def precision(self, device: str) -> list[str]:
-        """What PyTorch's own switches let Model do in float32, once it was loaded: a file may set them."""
-        if device != "cuda" or self.dtype != "float32" or not torch.cuda.is_available():
-            return []
-        if torch.cuda.get_device_capability() < (8, 0):
+    def precision(self, device: str, _ran: Sequence[str] = ()) -> list[str]:
+        """What PyTorch, by its switches or without, does in float32, once Model was loaded: a file may set them."""
+        if self.dtype != "float32" or tensors.capability(device) < (8, 0):
             return []
         switches = {
             rounding.TF32_MATMUL: torch.backends.cuda.matmul.allow_tf32,
             rounding.TF32_CONVOLUTION: torch.backends.cudnn.allow_tf32,
+            rounding.TF32X3_ATTENTION: True,  # of its efficient backend, which float32 mostly runs
         }
         return rounding.effective([name for name, is_on in switches.items() if is_on], self.dtype)
 

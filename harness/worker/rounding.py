@@ -35,14 +35,19 @@ UNIT = 2.0**-53  # of whatever is no floating-point type of the interface
 MOST = 1e300  # units: JSON has no infinity
 # Of the root mean square. Errors of single elements average out; what is left is a common factor or offset.
 BIAS_FLOOR = {"float16": 2.0**-16, "bfloat16": 2.0**-13, "float32": 2.0**-23}
-# What a kernel may declare beyond plain float32 inside; `tf32` rounds the operands of products to 11 significant bits.
+# What a kernel may declare beyond plain float32 inside; `tf32` rounds the operands of products to 11 significant bits,
+# and `tf32x3` splits them into two such parts (`three_products`): in all matrix products, or in attention's alone.
 TF32_MATMUL, TF32_CONVOLUTION, FLOAT16_SUMS = "tf32_matmul", "tf32_convolution", "float16_sums"
-DECLARED = (TF32_MATMUL, TF32_CONVOLUTION, FLOAT16_SUMS)
+TF32X3_MATMUL, TF32X3_ATTENTION = "tf32x3_matmul", "tf32x3_attention"
+DECLARED = ((TF32X3_MATMUL,), (TF32_MATMUL, TF32_CONVOLUTION), (FLOAT16_SUMS,))  # the finest first
+# A tensor core cuts each product off two bits below the last bit of the largest term's float32: half of that is lost of
+# each of three products, on average, and a power of two below x is x / (2 ln 2) on average.
+CUT_OFF = 3 * 2.0**-26 / (2 * np.log(2))
 
 
 def effective(precision: Iterable[str], dtype: str) -> list[str]:
     """Of what is declared that which can matter in the dtype, in one order."""
-    known = (TF32_CONVOLUTION, TF32_MATMUL) if dtype == "float32" else (FLOAT16_SUMS,)
+    known = (TF32_CONVOLUTION, TF32_MATMUL, TF32X3_MATMUL, TF32X3_ATTENTION) if dtype == "float32" else (FLOAT16_SUMS,)
     return [name for name in known if name in precision]
 
 
@@ -63,6 +68,31 @@ def tf32(array: Array, truncate: bool) -> Array:
         bits = bits + (np.uint32(0x0FFF) + ((bits >> np.uint32(13)) & np.uint32(1)))
     cut: Array = (bits & np.uint32(0xFFFFE000)).view(np.float32)
     return cut
+
+
+def three_products(left: Array, right: Array) -> Array:
+    """What left [..., m, terms] @ right [..., terms, n] is off by where float32 operands are split into two TF32 parts
+    each, and tensor cores add up three of the four products, as CUTLASS's OpMultiplyAddFastF32 does; so PyTorch's
+    efficient attention, and that of xFormers, compute float32 since compute capability 8.0.
+
+    The product of the small parts is missing, and terms are cut off where they are aligned, towards zero (Fasi, Higham,
+    Mikaitis and Pranesh, Numerical behavior of NVIDIA tensor cores, PeerJ Computer Science 7, 2021), so that results
+    are a little too small. Of attention so emulated an H200's outputs stand at 0.5 to 1.4 units, of plain float32 at
+    up to 5.8.
+    """
+    parts = []
+    for array in (left, right):
+        large = tf32(array, truncate=True)
+        small = tf32(array.astype(np.float32) - large, truncate=False)
+        parts.append((large.astype(np.float64), small.astype(np.float64)))
+    (large, small), (above, below) = parts
+    one, other = left.astype(np.float64), right.astype(np.float64)
+    total = one @ other
+    missing = large @ above + small @ above + large @ below - total
+    # The mean size of a partial sum: a random walk whose end is known strays from the straight way there.
+    partial = (np.square(one) @ np.square(other) / 10 + np.square(total) / 4) ** 0.5
+    found: Array = missing - CUT_OFF * partial * (np.sign(one) @ np.sign(other))
+    return found
 
 
 def as_rows(array: Array) -> Array:

@@ -208,6 +208,14 @@ def drawn(device: str) -> list[bytes]:
     return [to_bytes(state) for state in states]
 
 
+def capability(device: str) -> tuple[int, int]:
+    """The GPU's compute capability; (0, 0) of a CPU."""
+    if device != "cuda" or not torch.cuda.is_available():
+        return 0, 0
+    major, minor = torch.cuda.get_device_capability()
+    return major, minor
+
+
 def lost(device: str) -> str:
     """The CUDA error that ended this process's use of the device, in one line; empty where there is none."""
     if device != "cuda" or not torch.cuda.is_initialized():

@@ -117,7 +117,9 @@ def declared(dtype: str, precision: Sequence[str], realisation: int, head: int) 
     """How one head is emulated: what the functions of `attention_emulation` take beside their arrays."""
     if dtype == "float32":
         truncate = realisation % 2 == 1
-        return {"operand": lambda array: rounding.tf32(array, truncate)} if rounding.TF32_MATMUL in precision else {}
+        if rounding.TF32_MATMUL in precision:
+            return {"operand": lambda array: rounding.tf32(array, truncate)}
+        return {"add": attention_emulation.accumulate_thrice} if rounding.TF32X3_MATMUL in precision else {}
     drawn = [0]
 
     def sums(shape: Shape) -> Array:

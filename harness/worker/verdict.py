@@ -63,7 +63,8 @@ def _largest(against: wire.Agreement) -> str:
 
 def spelled(precision: Collection[str]) -> str:
     """What is declared, as in matrix.yaml."""
-    parts = ["products: tf32"] if any(name.startswith("tf32") for name in precision) else []
+    parts = ["products: tf32"] if rounding.TF32_MATMUL in precision else []
+    parts += ["products: tf32x3"] if rounding.TF32X3_MATMUL in precision else []
     parts += ["sums: float16"] if rounding.FLOAT16_SUMS in precision else []
     return "`precision: {{{}}}`".format(", ".join(parts))
 

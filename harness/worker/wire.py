@@ -292,6 +292,7 @@ class TargetResult(Result):
     unwritten_trials: int = 0
     nearer_to: Dict[str, int] = field(default_factory=dict)
     outputs: List[OutputResult] = field(default_factory=list)
+    precision: List[str] = field(default_factory=list)
 
 
 class KnownWrong(Reply):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple,
 
 import numpy as np
 
-from . import attention_gradients, dtypes, faulty, inputs, protocol, truth, wire
+from . import attention_gradients, dtypes, faulty, inputs, protocol, rounding, truth, wire
 
 if TYPE_CHECKING:
     from .dtypes import Array
@@ -207,9 +207,12 @@ class AttentionWorkload:
         """Whether a call of the reference draws random numbers."""
         return False
 
-    def precision(self, _device: str) -> list[str]:
-        """What the references do beyond plain arithmetic in the dtype."""
-        return []
+    def precision(self, device: str, ran: Sequence[str] = ()) -> list[str]:
+        """What a reference that ran these operators does beyond plain arithmetic in the dtype."""
+        from . import tensors
+
+        splits = any("efficient_attention" in operator for operator in ran) and tensors.capability(device) >= (8, 0)
+        return rounding.effective([rounding.TF32X3_MATMUL] if splits else [], self.dtype)
 
     def truths(
         self, arrays: list[Array], inputs_sha256: str, cache: Cache, precision: Sequence[str] = ()

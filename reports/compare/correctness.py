@@ -89,6 +89,8 @@ def side(evidence: Evidence, cell: Cell, target: str) -> CorrectnessSide:
     judged = [main for _, result in results if (main := deciding(result))]
     rule = rule_of(record, judged[0]) if judged else record.decides
     rate = rates.get((judged[0].against, rule)) if judged else None
+    precision = record.precision if is_kernel else record.reference_precision
+    precision = next((result.precision for _, result in results if result.precision), precision)
     is_subject = is_kernel or cell.kernel in evidence.run.pytorch
     outcome = record if is_subject else _of_reference(record, rate, [result for _, result in results])
     # Against a reference there is no unit of rounding; the dtype's own tolerance is the milder of the other two.
@@ -119,7 +121,7 @@ def side(evidence: Evidence, cell: Cell, target: str) -> CorrectnessSide:
         operators=sorted({operator for _, result in results for operator in result.operators}),
         unseen=properties.undetected_text(record),
         smallest=", ".join(properties.smallest_detected(record)),
-        precision=properties.precision_text(record.precision if is_kernel else record.reference_precision),
+        precision=properties.precision_text(precision),
         choice=record.choice if is_kernel else "",
         nearer_to={
             name: sum(result.nearer_to.get(name, 0) for _, result in results)

@@ -136,9 +136,9 @@ def test_outputs_of_all_kinds_have_an_honest_status(
 
 EMPTY = """
 import torch
-from worker import contractions
+from worker import attention_operator, emulation
 query, value = torch.ones(1, 2, 3, 0), torch.arange(24.0).reshape(1, 2, 3, 4)
-with contractions.Attention():
+with attention_operator.Attention(emulation.Arithmetic()):
     found = torch.nn.functional.scaled_dot_product_attention(query, query, value)
 assert torch.allclose(found, value.mean(-2, keepdim=True).expand_as(found)), found
 """
@@ -159,6 +159,60 @@ with emulation.Arithmetic(emulation.Realisation(0), [rounding.TF32_CONVOLUTION])
     found.sum().backward()
 assert torch.all(found.detach() == 18) and torch.all(image.grad[0, 0, 2] == torch.tensor([9., 18., 27., 18., 9.]))
 """
+
+
+SPLIT = """
+import torch
+from worker import emulation, rounding
+def outputs(*precision, realisation=0):
+    leaves = [torch.randn(1, 2, 64, 32, generator=torch.Generator().manual_seed(n)).requires_grad_() for n in range(3)]
+    with emulation.doing(emulation.Arithmetic(emulation.Realisation(realisation), precision)), torch.enable_grad():
+        found = torch.nn.functional.scaled_dot_product_attention(*leaves)
+        found.backward(torch.ones_like(found))
+    return [found.detach(), *(leaf.grad for leaf in leaves)]
+plain, again, other = outputs(), outputs(), outputs(rounding.TF32X3_ATTENTION)
+for one, same, split in zip(plain, again, other):
+    apart = ((split - one).norm() / one.norm()).item()
+    assert torch.equal(one, same) and 2.0**-25 < apart < 2.0**-18, apart
+assert (other[0] * plain[0]).sum() < (plain[0] ** 2).sum()
+left, right = torch.randn(3, 8), torch.randn(8, 4)
+with emulation.Arithmetic(emulation.Realisation(0)):
+    alone = left @ right
+with emulation.Arithmetic(emulation.Realisation(0), [rounding.TF32X3_ATTENTION]):
+    assert torch.equal(left @ right, alone)
+with emulation.Arithmetic(emulation.Realisation(0), [rounding.TF32X3_MATMUL]):
+    assert not torch.equal(left @ right, alone)
+"""
+
+
+SPLITS = """
+from worker import judging, rounding, tensors, wire, workload
+def judged(dtype, device, *ran, precision=None, name="default"):
+    request = wire.WorkloadRequest(id="w", dtype=dtype, recipes={"independent": 1}, batch=1, heads=1, seq_len=8,
+                                   head_dim=8, causal=False, scale=1.0)
+    asked = type("Request", (), {"device": device, "precision": precision})
+    return judging.judged_as(asked, workload.parse_workload(request), name, ran)
+EFFICIENT = "aten::_scaled_dot_product_efficient_attention"
+tensors.capability = lambda device: (9, 0) if device == "cuda" else (0, 0)
+assert judged("float32", "cuda", EFFICIENT) == [rounding.TF32X3_MATMUL]
+others = [judged("float32", "cuda", "aten::_scaled_dot_product_attention_math"), judged("bfloat16", "cuda", EFFICIENT),
+          judged("float32", "cpu", EFFICIENT), judged("float32", "cuda", EFFICIENT, precision=[], name="kernel")]
+assert others == [[]] * 4, others
+declared = [rounding.TF32X3_MATMUL]
+assert judged("float32", "cuda", precision=declared, name="kernel") == declared
+tensors.capability = lambda device: (7, 5)
+assert judged("float32", "cuda", EFFICIENT) == []
+"""
+
+
+def test_the_efficient_backend_is_judged_as_what_it_computes(environments: list[Environment]) -> None:
+    for environment in environments:
+        environment.script(SPLITS)
+
+
+def test_float32_products_inside_attention_are_emulated_as_three_of_tf32(environments: list[Environment]) -> None:
+    for environment in environments:
+        environment.script(SPLIT)
 
 
 def test_a_convolution_with_gradients_is_emulated_in_tf32(environments: list[Environment]) -> None:

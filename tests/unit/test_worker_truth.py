@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -120,6 +121,40 @@ def test_a_float32_accumulator_is_part_of_the_float32_unit() -> None:
     assert max(units(plain[None, None], error_scale).values()) < 4
 
 
+def tensor_core(total: Any, left: Any, right: Any) -> Any:
+    """Adds left [m, 8] @ right [8, n]: each product is cut off two bits below the last of the largest term's float32,
+    and the sum of them is rounded."""
+    products = left[:, :, None].astype(np.float64) * right[None].astype(np.float64)
+    largest = np.maximum(np.abs(total), np.abs(products).max(axis=1))
+    quantum = np.exp2(np.floor(np.log2(largest)) - 25)
+    cut = np.trunc(products / quantum[:, None]) * quantum[:, None]
+    return (total + cut.sum(axis=1)).astype(np.float32)
+
+
+@pytest.mark.parametrize("mean", [0.0, 0.5])
+def test_three_tf32_products_err_as_in_tensor_cores(mean: float) -> None:
+    drawn = np.random.default_rng(20)
+    one, other = (drawn.normal(mean, 1, shape).astype(np.float32) for shape in ((48, 256), (256, 48)))
+    (large, small), (above, below) = (
+        (part := rounding.tf32(array, truncate=True), rounding.tf32(array - part, truncate=False))
+        for array in (one, other)
+    )
+    total = np.zeros((48, 48), np.float32)
+    for at in range(0, 256, 8):
+        some = slice(at, at + 8)
+        for left, right in ((small, above), (large, below), (large, above)):
+            total = tensor_core(total, left[:, some], right[some])
+    exact = one.astype(np.float64) @ other.astype(np.float64)
+
+    def shrunk(error: Any) -> float:
+        return float((error * exact).sum() / (exact**2).sum()) / 2.0**-23
+
+    seen, said = shrunk(total - exact), shrunk(rounding.three_products(one, other))
+    assert seen < -1.0 and 0.5 * seen > said > 2 * seen, (seen, said)
+    part = rounding.three_products(one[None, :, :200], other[None, :200])
+    assert part.shape == (1, 48, 48)
+
+
 def test_declared_arithmetic_is_judged_as_such() -> None:
     """TF32 operands and float16 accumulators fail plainly, and pass as declared."""
     arrays = inputs.generate("independent", "float32", (1, 1, 128, 64), 0, 0)
@@ -127,6 +162,9 @@ def test_declared_arithmetic_is_judged_as_such() -> None:
     _, declared = unit(arrays, "float32", precision=(rounding.TF32_MATMUL,))
     coarse = truth.attention(*arrays, False, SCALE, "float32", precision=(rounding.TF32_MATMUL,))[1]
     assert max(units(coarse, plain).values()) > 20 and max(units(coarse, declared).values()) <= 1
+    _, declared = unit(arrays, "float32", precision=(rounding.TF32X3_MATMUL,))
+    split = truth.attention(*arrays, False, SCALE, "float32", precision=(rounding.TF32X3_MATMUL,))[1]
+    assert units(split, plain)["bias"] > 2 and max(units(split, declared).values()) <= 1
     halves = inputs.generate("independent", "float16", (1, 1, 256, 64), 0, 0)
     _, plain = unit(halves, "float16")
     _, declared = unit(halves, "float16", precision=(rounding.FLOAT16_SUMS,))

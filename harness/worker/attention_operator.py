@@ -1,0 +1,83 @@
+"""Scaled dot product attention in a Model, written out: its backends are operators of their own, others by version."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from . import rounding
+
+if TYPE_CHECKING:
+    from .emulation import Arithmetic
+
+
+class Attention(TorchFunctionMode):  # type: ignore[misc]
+    """Within, it is written out in an `emulation.Arithmetic`."""
+
+    def __init__(self, arithmetic: Arithmetic) -> None:
+        super().__init__()
+        self.arithmetic = arithmetic
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(function, "__name__", "") == "scaled_dot_product_attention":
+            return written_out(self.arithmetic, *args, **(kwargs or {}))
+        return function(*args, **(kwargs or {}))
+
+
+class Product(torch.autograd.Function):  # type: ignore[misc]
+    """Of batches of matrices inside attention, there and in its backward pass: as its backends multiply them."""
+
+    @staticmethod
+    def forward(ctx: Any, arithmetic: Arithmetic, left: Any, right: Any) -> Any:
+        ctx.arithmetic = arithmetic
+        ctx.save_for_backward(left, right)
+        return Product.of(arithmetic, left, right)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        left, right = ctx.saved_tensors
+        of_left = Product.of(ctx.arithmetic, gradient, right.transpose(-2, -1))
+        return None, of_left, Product.of(ctx.arithmetic, left.transpose(-2, -1), gradient)
+
+    @staticmethod
+    def of(arithmetic: Arithmetic, left: Any, right: Any) -> Any:
+        before = arithmetic.splits
+        arithmetic.splits |= arithmetic.draws is not None and rounding.TF32X3_ATTENTION in arithmetic.precision
+        try:
+            return left @ right
+        finally:
+            arithmetic.splits = before
+
+
+def written_out(
+    arithmetic: Arithmetic,
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """Logits and weights are tensors of the dtype, as in PyTorch's own `math` backend before 2.5, which runs where no
+    other takes the arguments."""
+    if dropout_p:
+        raise ValueError("its attention drops weights at random")
+    if enable_gqa:
+        key, value = (t.repeat_interleave(query.shape[-3] // t.shape[-3], -3) for t in (key, value))
+    width = max(1, query.shape[-1])  # without elements all logits are 0, and nothing is scaled
+
+    def product(left: Any, right: Any) -> Any:
+        alike = left.shape[:-2] == right.shape[:-2]
+        return Product.apply(arithmetic, left, right) if alike else left @ right
+
+    logits = product(query, key.transpose(-2, -1)) * (width**-0.5 if scale is None else scale)
+    if is_causal:
+        hidden = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool).triu(1)
+        logits = logits.masked_fill(hidden, float("-inf"))
+    if attn_mask is not None:
+        logits = logits.masked_fill(~attn_mask, float("-inf")) if attn_mask.dtype == torch.bool else logits + attn_mask
+    return product(torch.softmax(logits, -1), value)
