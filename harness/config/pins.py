@@ -266,6 +266,11 @@ def swapped_pins(text: str, other: str, package: str) -> str:
     return text.replace(ours, theirs) if theirs else text.replace(f"{ours}\n", "")
 
 
+def pins_alike(text: str, other: str) -> bool:
+    """Whether two pin files pin the same packages, by hash."""
+    return _entries(text) == _entries(other)
+
+
 def pin_package(
     root: Path, held: PlannedEnvironment, environment: PlannedEnvironment, matrix: Matrix, package: str
 ) -> None:

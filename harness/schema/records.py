@@ -160,10 +160,12 @@ class ValidationRecord(CellRecord):
     recipes: list[RecipeResult] = []
     precision: list[str] = Field(
         default=[],
-        description="coarser arithmetic than plain that the kernel was judged as: what it declares, else what "
-        "PyTorch's own switches say (tf32_convolution, tf32_matmul, float16_sums)",
+        description="coarser arithmetic than plain that the kernel was judged as: what it declares, else what PyTorch "
+        "does (tf32_convolution, tf32_matmul, tf32x3_matmul, tf32x3_attention, float16_sums)",
     )
-    reference_precision: list[str] = Field(default=[], description="the same of the references")
+    reference_precision: list[str] = Field(
+        default=[], description="the same of references that have none of their own in their results"
+    )
     choice: str = Field(default="", description="of several ways the one that the kernel says it takes here")
     native: dict[str, str] = Field(
         default={}, description="of a Python kernel: libraries of its own in its process, and digests of their code"

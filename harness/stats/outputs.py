@@ -82,7 +82,8 @@ def _of_recipe(base: tuple[RecipeResult, TargetResult], this: tuple[RecipeResult
     if one is None or two is None:
         return []
     same = [left == right for left, right in zip(base[0].input_sha256, this[0].input_sha256, strict=False)]
-    worst = _ratios(one.units_per_trial, two.units_per_trial, same)
+    alike = base[1].precision == this[1].precision  # else their units are not the same
+    worst = _ratios(one.units_per_trial, two.units_per_trial, same) if alike else []
     typical = _ratios(one.mean_abs_per_trial, two.mean_abs_per_trial, same)
     errors = []
     means = one.mean_abs, two.mean_abs

@@ -29,11 +29,16 @@ class Attention(TorchFunctionMode):  # type: ignore[misc]
 class Product(torch.autograd.Function):  # type: ignore[misc]
     """Of batches of matrices inside attention, there and in its backward pass: as its backends multiply them."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, arithmetic: Arithmetic, left: Any, right: Any) -> Any:
-        ctx.arithmetic = arithmetic
-        ctx.save_for_backward(left, right)
+    def forward(arithmetic: Arithmetic, left: Any, right: Any) -> Any:
         return Product.of(arithmetic, left, right)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.arithmetic, left, right = inputs
+        ctx.save_for_backward(left, right)
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
@@ -43,8 +48,7 @@ class Product(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def of(arithmetic: Arithmetic, left: Any, right: Any) -> Any:
-        before = arithmetic.splits
-        arithmetic.splits |= arithmetic.draws is not None and rounding.TF32X3_ATTENTION in arithmetic.precision
+        before, arithmetic.splits = arithmetic.splits, True
         try:
             return left @ right
         finally:
@@ -70,9 +74,11 @@ def written_out(
         key, value = (t.repeat_interleave(query.shape[-3] // t.shape[-3], -3) for t in (key, value))
     width = max(1, query.shape[-1])  # without elements all logits are 0, and nothing is scaled
 
+    splits = arithmetic.draws is not None and rounding.TF32X3_ATTENTION in arithmetic.precision
+
     def product(left: Any, right: Any) -> Any:
         alike = left.shape[:-2] == right.shape[:-2]
-        return Product.apply(arithmetic, left, right) if alike else left @ right
+        return Product.apply(arithmetic, left, right) if splits and alike else left @ right
 
     logits = product(query, key.transpose(-2, -1)) * (width**-0.5 if scale is None else scale)
     if is_causal:

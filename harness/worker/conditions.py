@@ -74,9 +74,9 @@ class Job:
         self.folder, self.libraries = os.path.join(request.out, str(job.number)), request.libraries
         self.site: poisoning.Output | None = None
 
-    def arguments(self, arrays: list[Any], place: str = "") -> list[Any]:
-        """The same numbers, in the type that is asked for and as they shall lie in memory; there, or at `place`."""
-        made = self.workload.arguments(arrays, place or self.place)
+    def arguments(self, arrays: list[Any]) -> list[Any]:
+        """The same numbers, in the type that is asked for and as they shall lie in memory."""
+        made = self.workload.arguments(arrays, self.place)
         made = [tensors.arrange(each, self.condition.layout) for each in made]
         if site := self._site(made):
             made = [tensors.each_tensor(each, site.place) for each in made]
@@ -134,7 +134,7 @@ def _warm_up(job: Job) -> None:
     job's own calls do too."""
     arrays = job.workload.arrays("independent", job.trials[0], job.seed)
     with contextlib.suppress(wire.Failed), kernels.blamed("the first call"), torch.no_grad():
-        job.kernel.bind(job.arguments(arrays, job.device))()
+        job.kernel.bind(job.workload.arguments(arrays, job.device))()
         tensors.synchronise(job.device)
 
 

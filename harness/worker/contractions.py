@@ -44,11 +44,17 @@ def _product(left: int, right: int) -> Special:
             args[left][..., terms - lacking :] = 0
         total = call.function(*args, **call.kwargs)
         if call.mode.splits and call.dtype == torch.float32:
-            operands = (args[place].detach().numpy() for place in (left, right))
-            total = total + torch.from_numpy(np.asarray(rounding.three_products(*operands)))
+            total = total + _of_three(args[left].detach().numpy(), args[right].detach().numpy())
         return call.erring(total, lambda: _squared(torch.matmul, args[left], args[right]), terms)
 
     return run
+
+
+def _of_three(left: Any, right: Any) -> Any:
+    """`rounding.three_products`, of one matrix of a batch at a time."""
+    if left.ndim < 3:
+        return torch.from_numpy(np.asarray(rounding.three_products(left, right)))
+    return torch.from_numpy(np.stack([rounding.three_products(*pair) for pair in zip(left, right)]))
 
 
 def _convolution(call: Call) -> Any:

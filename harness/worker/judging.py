@@ -172,8 +172,9 @@ def judged_as(request: Request, workload: Workload, name: str, ran: Sequence[str
     return workload.precision(request.device, ran)
 
 
-def would_pass(trial: Trial, found: Outputs, limits: Mapping[str, float]) -> list[str]:
-    """The precision at which an output that fails would pass, had it been declared, the finest first; else nothing."""
+def would_pass(trial: Trial, found: Outputs, limits: Mapping[str, float], judged: Sequence[str]) -> list[str]:
+    """The precision at which an output that fails as it was `judged` would pass, had it been declared: the finest, or
+    nothing."""
 
     def passes(precision: Sequence[str]) -> bool:
         for name, output in found.items():
@@ -184,7 +185,6 @@ def would_pass(trial: Trial, found: Outputs, limits: Mapping[str, float]) -> lis
                 return False
         return True
 
-    judged = [tuple(precision) for precision, _ in trial.found]
     asked = (rounding.effective(names, trial.workload.dtype) for names in rounding.DECLARED)
-    coarser = [names for names in asked if names and tuple(names) not in judged]
+    coarser = [names for names in asked if names and names != list(judged)]
     return next((precision for precision in coarser if passes(precision)), [])

@@ -86,7 +86,7 @@ def three_products(left: Array, right: Array) -> Array:
         small = tf32(array.astype(np.float32) - large, truncate=False)
         parts.append((large.astype(np.float64), small.astype(np.float64)))
     (large, small), (above, below) = parts
-    one, other = left.astype(np.float64), right.astype(np.float64)
+    one, other = left.astype(np.float64, copy=False), right.astype(np.float64, copy=False)
     total = one @ other
     missing = large @ above + small @ above + large @ below - total
     # The mean size of a partial sum: a random walk whose end is known strays from the straight way there.

@@ -17,7 +17,7 @@ from pathlib import Path
 from harness.config import keys
 from harness.config.environments import Environment, package_versions
 from harness.config.matrix import Matrix
-from harness.config.pins import ensure_pins, pins_path, swapped_pins
+from harness.config.pins import ensure_pins, pins_alike, pins_path, swapped_pins
 from harness.config.plan import Plan, PlannedEnvironment
 from harness.errors import HarnessError, InfrastructureError
 from harness.experiments.components import MOST_PACKAGES, Component, Exchanged, differing, exchanges, only_packages
@@ -156,8 +156,13 @@ class Exchange:
         else:
             able = [each for each in question.components if not each.why][:MOST_PACKAGES]
             left = [replace(each, why=each.why or TOO_MANY) for each in question.components if each not in able]
-        wanted, (base, this) = exchanges(question.specs, able), question.specs
+        made, (base, this) = exchanges(question.specs, able), question.specs
+        wanted = [each for each in made if not self._clash(each)]
         results = [_not_run(each, base, this, each.why) for each in left]
+        results += [
+            _not_run(each.component, each.torch_of, each.package_of, self._clash(each))
+            for each in made if each not in wanted
+        ]  # fmt: skip
         seen: dict[Cell, list[ComponentResult]] = {}
         digest = name = ""
         if wanted:
@@ -239,23 +244,37 @@ class Exchange:
     def _pinned(self, wanted: Sequence[Exchanged]) -> Iterator[None]:
         """Pin files of exchanged environments: one package's lines are the other's. Those that were not there are
         removed."""
-        root, plan, written = self.options.root, self.prepared.plan, []
-        texts = {
-            id: ensure_pins(root, plan.environment(id), self.prepared.matrix)[0].read_text(encoding="utf-8")
-            for id in self.question.specs
-        }
+        written = []
         try:
             for each in wanted:
-                index = plan.environment(each.torch_of).index
-                path = pins_path(root, PlannedEnvironment(spec=each.spec, index=index))
+                path = self._path(each)
                 if not path.exists():
-                    text = swapped_pins(texts[each.torch_of], texts[each.package_of], each.component.package)
-                    protocol.write_atomically(str(path), text.encode())
+                    protocol.write_atomically(str(path), self._swapped(each).encode())
                     written.append(path)
             yield
         finally:
             for path in written:
                 path.unlink(missing_ok=True)
+
+    def _path(self, each: Exchanged) -> Path:
+        index = self.prepared.plan.environment(each.torch_of).index
+        return pins_path(self.options.root, PlannedEnvironment(spec=each.spec, index=index))
+
+    def _swapped(self, each: Exchanged) -> str:
+        """Its pin file."""
+        plan, matrix = self.prepared.plan, self.prepared.matrix
+        ours, theirs = (
+            ensure_pins(self.options.root, plan.environment(id), matrix)[0].read_text(encoding="utf-8")
+            for id in (each.torch_of, each.package_of)
+        )
+        return swapped_pins(ours, theirs, each.component.package)
+
+    def _clash(self, each: Exchanged) -> str:
+        """Why its environment would differ in more than the package: there is one of that name, pinned otherwise."""
+        path = self._path(each)
+        if not path.exists() or pins_alike(path.read_text(encoding="utf-8"), self._swapped(each)):
+            return ""
+        return f"{path.name} is there already, and differs in more than {each.component.package}"
 
     def _elsewhere(self, wanted: Sequence[Exchanged]) -> str:
         """What to do where no environment can be made on the spot."""

@@ -80,6 +80,9 @@ def yardstick(evidence: Evidence, row: Comparison) -> Factor:
     if (base.decides, base.limits) != (this.decides, this.limits):
         text = f"the rule changed: {base.decides} {base.limits} against {this.decides} {this.limits}"
         return _factor(DIFFERS, text, record)
+    one, two = row.correctness.baseline.precision, row.correctness.this.precision
+    if one != two:
+        return _factor(DIFFERS, f"judged as {one} in the baseline, and as {two} here", record)
     _, differ = _digests(base, this, "truth_sha256")
     if differ:
         return _factor(DIFFERS, f"the truth's bytes differ in {differ} trials", record)

@@ -21,7 +21,7 @@ PRECISIONS = {
     "tf32_convolution": "TF32 in convolutions",
     "tf32_matmul": "TF32 in matrix products",
     "tf32x3_matmul": "three TF32 products for each matrix product",
-    "tf32x3_attention": "three TF32 products for each product inside attention",
+    "tf32x3_attention": "three TF32 products for each product inside attention, if it has any",
     "float16_sums": "float16 accumulators",
 }
 

@@ -94,15 +94,15 @@ def command(evidence: Evidence, told: Told, causes: Sequence[Cause]) -> str:
     run = evidence.run
     if run.sides:
         return ""
-    moved = [each.next_command for each in causes if each.cause == COMPONENT_MOVED]
     worse = [row for row in told.rows if row.correctness.verdict in (model.REGRESSED, model.LESS_EXACT)]
     slower = [row for row in told.rows if any(timed.verdict == model.REGRESSED for timed in row.timed)]
     for rows, what in ((worse, "correctness"), (slower, "latency")):
         stacks = [evidence.environments.get(name) for name in (rows[0].baseline, rows[0].environment)] if rows else []
         if len(stacks) == 2 and all(stack is not None and stack.executor != "host" for stack in stacks):
             good, bad = (stack.torch for stack in stacks if stack is not None)
-            if good == bad or moved:
-                return next((command for command in moved if "--component" in command), "")
+            package = [each for each in causes if each.cause == COMPONENT_MOVED and rows[0].id in each.rows]
+            if good == bad or package:
+                return next((each.next_command for each in package if "--component" in each.next_command), "")
             return bisect_command(
                 run.command, good=good, bad=bad, what=what, workload=rows[0].workload, device=rows[0].device
             )

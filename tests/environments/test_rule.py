@@ -161,7 +161,7 @@ assert torch.all(found.detach() == 18) and torch.all(image.grad[0, 0, 2] == torc
 """
 
 
-SPLIT = """
+IN_PARTS = """
 import torch
 from worker import emulation, rounding
 def outputs(*precision, realisation=0):
@@ -174,6 +174,12 @@ plain, again, other = outputs(), outputs(), outputs(rounding.TF32X3_ATTENTION)
 for one, same, split in zip(plain, again, other):
     apart = ((split - one).norm() / one.norm()).item()
     assert torch.equal(one, same) and 2.0**-25 < apart < 2.0**-18, apart
+def twice(*leaves):
+    return torch.func.vmap(torch.nn.functional.scaled_dot_product_attention)(*(leaf[None] for leaf in leaves))
+leaves = [torch.randn(1, 2, 64, 32, generator=torch.Generator().manual_seed(n)) for n in range(3)]
+for arithmetic in (emulation.Arithmetic(), emulation.Arithmetic(emulation.Realisation(0), [rounding.TF32X3_ATTENTION])):
+    with emulation.doing(arithmetic):
+        assert torch.allclose(twice(*leaves)[0].float(), plain[0], atol=1e-4)
 assert (other[0] * plain[0]).sum() < (plain[0] ** 2).sum()
 left, right = torch.randn(3, 8), torch.randn(8, 4)
 with emulation.Arithmetic(emulation.Realisation(0)):
@@ -202,6 +208,19 @@ declared = [rounding.TF32X3_MATMUL]
 assert judged("float32", "cuda", precision=declared, name="kernel") == declared
 tensors.capability = lambda device: (7, 5)
 assert judged("float32", "cuda", EFFICIENT) == []
+
+import tempfile
+from worker import truth
+request = wire.WorkloadRequest(id="w", dtype="float32", recipes={"independent": 1}, batch=1, heads=1, seq_len=128,
+                               head_dim=64, causal=False, scale=0.125)
+asked, limits = workload.parse_workload(request), {"rounding": 1.5, "strict": 1e-3, "kernelbench": 1e-4}
+with tempfile.TemporaryDirectory() as folder:
+    trial = workload.Trial(asked, "independent", 0, 0, truth.Cache(folder))
+    found = {"": judging.Output(asked.emulated(trial.arrays, declared).astype("float32"), "float32")}
+    assert judging.would_pass(trial, found, limits, []) == declared
+    trial.truth(declared)  # as a reference is judged
+    assert judging.would_pass(trial, found, limits, []) == declared
+    assert judging.would_pass(trial, found, limits, declared) == [rounding.TF32_CONVOLUTION, rounding.TF32_MATMUL]
 """
 
 
@@ -212,7 +231,7 @@ def test_the_efficient_backend_is_judged_as_what_it_computes(environments: list[
 
 def test_float32_products_inside_attention_are_emulated_as_three_of_tf32(environments: list[Environment]) -> None:
     for environment in environments:
-        environment.script(SPLIT)
+        environment.script(IN_PARTS)
 
 
 def test_a_convolution_with_gradients_is_emulated_in_tf32(environments: list[Environment]) -> None:

@@ -184,6 +184,29 @@ def test_pin_files_differ_in_the_package_alone_and_are_removed(root: Path, tmp_p
     assert set(path.parent.iterdir()) == before
 
 
+def test_a_pin_file_that_is_there_and_differs_in_more_is_not_taken_for_an_exchange(root: Path, tmp_path: Path) -> None:
+    """Without its one package an environment has the name of the plain one, which may hold other versions."""
+    matrix, _ = load_matrix(root / "matrix.yaml")
+    bare = NEW.model_copy(update={"packages": []})
+    asked = replace(question(Component(package="demo", versions=("1.0", ""))), specs={"a": OLD, "b": bare})
+    text = "ninja==1.11.1.1 --hash=sha256:a\nnumpy=={0} --hash=sha256:{0}\nsetuptools==69.5.1 --hash=sha256:a\n" \
+        "torch=={1} --hash=sha256:{1}\n"  # fmt: skip
+    demo = "demo==1.0 --hash=sha256:1.0\n"
+    plain = OLD.model_copy(update={"packages": []})
+    for spec, pins in (
+        (OLD, demo + text.format("1.26.4", "2.1.0")), (bare, text.format("1.26.4", "2.5.0")),
+        (plain, text.format("1.26.3", "2.1.0")),
+    ):  # fmt: skip
+        path = pins_path(tmp_path, PlannedEnvironment(spec=spec, index=PYPI))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(pins)
+    made = exchange(asked, matrix, tmp_path)
+    there, back = exchanges(asked.specs, asked.components)
+    assert "differs in more than demo" in made._clash(there) and not made._clash(back)
+    path.write_text(text.format("1.26.4", "2.1.0"))
+    assert not made._clash(there)
+
+
 def test_what_is_interrupted_has_told_of_its_environments(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,11 +8,14 @@ import pytest
 
 from harness import errors
 from reports.attribute.causes import BUILD_MOVED, NOTHING_MOVED, UNDECIDED
+from reports.compare import factors
 from reports.compare.exit_codes import exit_codes
+from reports.compare.factors import DIFFERS, SAME, Factor
 from reports.render.page import render_page
+from reports.render.report import Report
 from tests.unit.attributed import CODE, FLAGS, both, first, of_kernel, spec
 from tests.unit.experiments import swap
-from tests.unit.reporting import report_of
+from tests.unit.reporting import evidence_of, report_of
 from tests.unit.spec import BASE, NEXT, Case, Spec
 
 EXACT, COARSE = (BASE, "kernel", Case(units=1.0)), (NEXT, "kernel", Case(units=3.9, bits="new"))
@@ -49,6 +52,24 @@ def test_one_to_almost_four_units_is_less_exact_and_the_page_says_so(tmp_path: P
 def test_its_cause_is_looked_for_as_that_of_a_failure(tmp_path: Path, made: Spec, cause: str, words: str) -> None:
     [found] = of_kernel(tmp_path, made)
     assert found.cause == cause and words in found.statement and not found.wrong
+
+
+def test_where_a_reference_is_judged_by_another_arithmetic_its_units_are_not_compared(tmp_path: Path) -> None:
+    """As PyTorch's default is where it became the efficient backend."""
+    case = {(BASE, "math", "*"): Case(units=3.9, bits="a"), (NEXT, "math", "*"): Case(units=1.0, bits="b")}
+    evidence = evidence_of(tmp_path, Spec(cases=case))
+
+    def of_math() -> tuple[Factor, str]:
+        row = next(row for row in Report(evidence).rows if row.target == "math")
+        return factors.yardstick(evidence, row), row.correctness.why
+
+    assert of_math()[0].state == SAME
+    for record in evidence.validations.values():
+        for target in (target for recipe in record.recipes for target in recipe.targets):
+            if (record.environment, target.target) == (NEXT, "math"):
+                target.precision.append("tf32x3_matmul")
+    factor, why = of_math()
+    assert factor.state == DIFFERS and "three TF32 products" in factor.seen.text and "largest" not in why
 
 
 def test_swapped_object_code_decides(tmp_path: Path) -> None:

@@ -109,8 +109,8 @@ class Spread:
     @property
     def follows(self) -> bool:
         """Whether outputs follow what was varied, and nothing else explains that."""
-        if self.site == "around" and (self.crashes_on_large or self.settled is False):
-            return self.crashes_on_large  # what lies there is the same each time, and so is what a kernel makes of it
+        if self.site == "around" and self.crashes_on_large:
+            return True
         counts = self.fails or not self.wavers
         return bool(self.moves and self.systematic and self.settled is not False and counts) or self.marked
 

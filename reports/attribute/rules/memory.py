@@ -155,8 +155,15 @@ def uninitialised_host(case: CaseFacts) -> Cause | None:
 
 
 def _around(case: CaseFacts) -> list[tuple[CellFacts, Spread]]:
-    """Where its output follows what lies before and behind its inputs, in memory that is filled and not its own."""
-    return [(cell, spread) for cell, spread in case.poison if spread.site == "around" and spread.follows]
+    """Where its output follows what lies before and behind its inputs, in memory that is filled and not its own. Where
+    its bits are left to chance there, and follow another site, that one's contents are all that it may have read."""
+    elsewhere = {spread.environment for _, spread in case.poison if spread.site != "around" and spread.follows}
+    return [
+        (cell, spread)
+        for cell, spread in case.poison
+        if spread.site == "around" and spread.follows
+        if spread.crashes_on_large or spread.settled is not False or spread.environment not in elsewhere
+    ]
 
 
 def out_of_bounds(case: CaseFacts) -> Cause | None:
