@@ -209,9 +209,11 @@ class AttentionWorkload:
 
     def precision(self, device: str, ran: Sequence[str] = ()) -> list[str]:
         """What a reference that ran these operators does beyond plain arithmetic in the dtype."""
+        if not any("efficient_attention" in operator for operator in ran):
+            return []
         from . import tensors
 
-        splits = any("efficient_attention" in operator for operator in ran) and tensors.capability(device) >= (8, 0)
+        splits = tensors.capability(device) >= (8, 0)
         return rounding.effective([rounding.TF32X3_MATMUL] if splits else [], self.dtype)
 
     def truths(
