@@ -53,10 +53,11 @@ class Exchanged:
 
 
 def changed(base: EnvironmentRecord, this: EnvironmentRecord) -> dict[str, tuple[str, str]]:
-    """The packages that differ, with both versions, '' where it is not there."""
+    """The packages that differ, with both versions, '' where it is not there; none of an environment that is broken."""
+    if base.observed is None or this.observed is None:
+        return {}
     ours, theirs = (
-        {name: wheel.version for name, wheel in record.observed.wheels.items()} if record.observed else {}
-        for record in (base, this)
+        {name: wheel.version for name, wheel in seen.wheels.items()} for seen in (base.observed, this.observed)
     )
     pairs = {name: (ours.get(name, ""), theirs.get(name, "")) for name in sorted(ours.keys() | theirs.keys())}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}

@@ -67,7 +67,8 @@ def test_two_environments_that_differ_in_one_package_are_the_exchange() -> None:
         wheels = {n: Wheel(version=v, record_sha256=n) for n, v in {"torch": torch, "demo": demo}.items() if v}
         return SimpleNamespace(observed=SimpleNamespace(torch=torch, python="3.11", wheels=wheels), variables=variables)
 
-    old = record("2.1.0", "1.0")
+    old, broken = record("2.1.0", "1.0"), SimpleNamespace(observed=None, variables={})
+    assert differing(broken, old, FILE, "cpu", {"demo"}) == differing(old, broken, FILE, "cpu", {"demo"}) == []  # type: ignore[arg-type]
     assert only_packages(old, record("2.1.0", "2.0")) == {"demo": ("1.0", "2.0")}
     assert only_packages(record("2.1.0", ""), old) == {"demo": ("", "1.0")}
     others = record("2.1.0", "1.0"), record("2.5.0", "2.0"), record("2.1.0", "2.0", OMP_NUM_THREADS="1")
