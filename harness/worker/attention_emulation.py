@@ -81,16 +81,29 @@ def product(left: Array, right: Array, sums: Draw | None, terms: int = 0) -> Arr
     return found
 
 
+def accumulate(total: Array, left: Array, right: Array) -> None:
+    """Adds left [terms, m] ^T right [terms, n] to `total` [m, n] float32, product by product."""
+    product, right = np.empty_like(total), np.ascontiguousarray(right)
+    for column, row in zip(left, right):
+        np.multiply(column[:, None], row, out=product)
+        total += product
+
+
+def accumulate_thrice(total: Array, left: Array, right: Array) -> None:
+    """The same, of three products of TF32 parts."""
+    accumulate(total, left, right)
+    total += three_products(left.T, right)
+
+
 def emulate_single(
     queries: Array, keys: Array, values: Array, scale: float, hidden: Array | None, bias: Array | None = None,
-    kept: Array | None = None, *, operand: Operand = unchanged, add: Add | None = None,
+    kept: Array | None = None, *, operand: Operand = unchanged, add: Add = accumulate,
 ) -> Array:  # fmt: skip
     """Float32: Q [rows, D], K [keys, D], V [keys, columns] to outputs in float64; `hidden`, `bias` and `kept` as above.
     `add` is of matrix products; other sums are `accumulate`'s.
 
     Transposed inside, so that the innermost loops run over rows, which are contiguous.
     """
-    add = add or accumulate
     logits = single_logits(queries, keys, scale, hidden, bias, operand, add)
     weights = exponential(logits - logits.max(axis=0))
     entering = operand(weights if kept is None else weights * kept.T.astype(np.float32))
@@ -114,17 +127,3 @@ def single_logits(
     if hidden is not None:
         logits[hidden.T] = -np.inf
     return logits
-
-
-def accumulate(total: Array, left: Array, right: Array) -> None:
-    """Adds left [terms, m] ^T right [terms, n] to `total` [m, n] float32, product by product."""
-    product, right = np.empty_like(total), np.ascontiguousarray(right)
-    for column, row in zip(left, right):
-        np.multiply(column[:, None], row, out=product)
-        total += product
-
-
-def accumulate_thrice(total: Array, left: Array, right: Array) -> None:
-    """The same, of three products of TF32 parts."""
-    accumulate(total, left, right)
-    total += three_products(left.T, right)

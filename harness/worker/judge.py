@@ -223,7 +223,6 @@ class Judging(NamedTuple):
             if exact is not None:
                 self.kept[f"{recipe}/{trial.number}/{protocol.TRUTH}"] = exact.values
         judged = pairs.get((protocol.KERNEL, protocol.TRUTH))
-        declared = self.precision(protocol.KERNEL)
         failing = trial.number == 0 and judged is not None and not judged.passed["rounding"]
         return Row(
             input_sha256=trial.sha256,
@@ -231,7 +230,9 @@ class Judging(NamedTuple):
             seen=seen,
             truth_sha256="" if exact is None else exact.sha256,
             costs={} if exact is None else exact.error_scale.costs,
-            would_pass=would_pass(trial, outputs[protocol.KERNEL], limits, declared) if failing else [],
+            would_pass=would_pass(trial, outputs[protocol.KERNEL], limits, self.precision(protocol.KERNEL))
+            if failing
+            else [],
         )
 
 

@@ -40,8 +40,8 @@ BIAS_FLOOR = {"float16": 2.0**-16, "bfloat16": 2.0**-13, "float32": 2.0**-23}
 TF32_MATMUL, TF32_CONVOLUTION, FLOAT16_SUMS = "tf32_matmul", "tf32_convolution", "float16_sums"
 TF32X3_MATMUL, TF32X3_ATTENTION = "tf32x3_matmul", "tf32x3_attention"
 DECLARED = ((TF32X3_MATMUL,), (TF32_MATMUL, TF32_CONVOLUTION), (FLOAT16_SUMS,))  # the finest first
-# A tensor core cuts each product off two bits below the last bit of the largest term's float32: half of that is lost of
-# each of three products, on average, and a power of two below x is x / (2 ln 2) on average.
+# A tensor core is taken to cut each product off two bits below the last bit of the largest term's float32. Half of that
+# is lost of each of three products, on average, and the power of two below x is x / (2 ln 2) on average.
 CUT_OFF = 3 * 2.0**-26 / (2 * np.log(2))
 
 

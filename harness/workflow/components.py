@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from harness.config import keys
@@ -27,8 +28,9 @@ from harness.isolate.choose import make_executor
 from harness.isolate.remove import Add, shared_environments
 from harness.run.folders import now_utc
 from harness.run.prepare import Options, Prepared, make_plan
+from harness.schema.environment_records import EnvironmentRecord
 from harness.schema.experiment_records import ComponentResult, ComponentsRecord, TargetSeen
-from harness.schema.records import Device, ValidationRecord
+from harness.schema.records import Device, LaunchRecord, ValidationRecord
 from harness.schema.run_records import Cell, RunRecord, Selection
 from harness.schema.storage import Run, load_record, save_record
 from harness.stats.medians import COLD, time_us
@@ -156,13 +158,10 @@ class Exchange:
         else:
             able = [each for each in question.components if not each.why][:MOST_PACKAGES]
             left = [replace(each, why=each.why or TOO_MANY) for each in question.components if each not in able]
-        made, (base, this) = exchanges(question.specs, able), question.specs
-        wanted = [each for each in made if not self._clash(each)]
+        made = [(each, self._clash(each)) for each in exchanges(question.specs, able)]
+        wanted, (base, this) = [each for each, clash in made if not clash], question.specs
         results = [_not_run(each, base, this, each.why) for each in left]
-        results += [
-            _not_run(each.component, each.torch_of, each.package_of, self._clash(each))
-            for each in made if each not in wanted
-        ]  # fmt: skip
+        results += [_not_run(e.component, e.torch_of, e.package_of, clash) for e, clash in made if clash]
         seen: dict[Cell, list[ComponentResult]] = {}
         digest = name = ""
         if wanted:
@@ -220,15 +219,17 @@ class Exchange:
             self._tell(made)
             run = measure(options, selection)
         id_of = {id: environment for environment, id in zip(specs, ids, strict=True)}
+        stacks, taken = {record.id: record for record in run.environments()}, list(run.launches())
+        seen_in = partial(_seen, run, stacks, taken)
 
         def seen(cell: Cell) -> Iterator[ComponentResult]:
             for id in ids[:2]:
-                yield _seen(run, cell, id, torch_of=id, package_of=id)
+                yield seen_in(cell, id, torch_of=id, package_of=id)
             for each in wanted:
                 id = next(id for id, spec in id_of.items() if spec == each.spec)
                 place = {"package": each.component.package, "torch_of": each.torch_of, "package_of": each.package_of}
                 version = each.component.versions[list(question.specs).index(each.package_of)]
-                yield _seen(run, cell, id, version=version, **place)
+                yield seen_in(cell, id, version=version, **place)
 
         return made.plan.digest, run, {cell: list(seen(cell)) for cell in question.cells}
 
@@ -298,10 +299,11 @@ def _not_run(component: Component, torch_of: str, package_of: str, why: str) -> 
 
 
 def _seen(
-    run: Run, cell: Cell, id: str, *, torch_of: str, package_of: str, package: str = "", version: str = ""
-) -> ComponentResult:
+    run: Run, stacks: Mapping[str, EnvironmentRecord], launches: Sequence[LaunchRecord], cell: Cell, id: str, *,
+    torch_of: str, package_of: str, package: str = "", version: str = "",
+) -> ComponentResult:  # fmt: skip
     """What a run saw of a cell in one of its environments."""
-    stack = next(record for record in run.environments() if record.id == id)
+    stack = stacks[id]
     found = ComponentResult(
         package=package, version=version, torch_of=torch_of, package_of=package_of, environment=id,
         status=stack.status, message=stack.message,
@@ -312,7 +314,7 @@ def _seen(
     validation = load_record(path, ValidationRecord)
     times: dict[str, list[float]] = defaultdict(list)
     peaks: dict[str, list[int]] = defaultdict(list)
-    for launch in run.launches():
+    for launch in launches:
         for timing in launch.timings if (launch.environment, launch.kernel) == (id, cell.kernel) else ():
             if timing.workload != cell.workload:
                 continue

@@ -16,7 +16,7 @@ from harness.worker import protocol
 from reports.attribute.causes import BAD, DIFFERENT, GOOD, PLAIN, SAME, Entry, Figure
 from reports.attribute.facts.cells import CellFacts, backends
 from reports.attribute.facts.choices import LINES_SHOWN, LinesRun
-from reports.attribute.facts.components import Exchange, with_package
+from reports.attribute.facts.components import Exchange, package_text
 from reports.attribute.facts.experiments import LengthTrials, Spread
 from reports.attribute.facts.profiles import OperatorChange, Profiles
 from reports.attribute.facts.swaps import VERSION, Crossed, Swap
@@ -128,7 +128,7 @@ def exchange_figure(exchange: Exchange, *, times: bool = False) -> Figure:
     what = "median time" if times else "output, and trials within tolerance"
     places = exchange.base, exchange.this
     rows = ((f"PyTorch of {torch}", [entry(torch, package) for package in places]) for torch in places)
-    columns = (with_package(exchange.package, version) for version in exchange.versions)
+    columns = (package_text(exchange.package, version) for version in exchange.versions)
     return _figure(f"{exchange.package} exchanged: {what}", columns, rows, exchange.path)
 
 

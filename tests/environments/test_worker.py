@@ -143,9 +143,8 @@ def test_a_right_kernel_passes_and_is_timed(built: list[Environment]) -> None:
         assert [row.order for row in rows] == [0, 1, 2, 3]
         assert all(row.status == "ok" and len(row.samples_us) >= 5 and min(row.samples_us) > 0 for row in rows)
         assert next(row for row in rows if row.target == "kernel").correct is True
-        memories = [row.memory for row in rows if row.memory is not None]  # on a busy machine not all are in time
-        assert memories and all(each.peak_bytes >= each.kept_bytes >= 0 for each in memories), rows
-        assert any(each.peak_bytes > each.kept_bytes for each in memories), memories
+        measured = [(row.memory, row.memory_message) for row in rows]
+        assert all(memory and memory.peak_bytes > memory.kept_bytes >= 0 for memory, _ in measured), measured
         (row,) = environment.time(case, ["kernel"], ["0" * 64], other_bits=False)["timings"]
         assert Timing(**row).correct is False
 

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.schema.storage import Run
 from harness.worker import dtypes, faulty, inputs, rounding, truth
+from tests.unit.committed import committed
 
 SHAPE = (1, 2, 67, 16)
 SCALE = 0.25
@@ -61,9 +63,10 @@ def test_emulation_does_not_depend_on_the_block_size(monkeypatch: pytest.MonkeyP
 
 
 def unit(
-    arrays: tuple[np.ndarray, ...], dtype: str, causal: bool = False, precision: tuple[str, ...] = ()
-) -> tuple[np.ndarray, rounding.ErrorScale]:
-    exact, emulated = truth.attention(*arrays, causal, SCALE, dtype, precision=precision)
+    arrays: tuple[np.ndarray, ...], dtype: str, causal: bool = False, precision: tuple[str, ...] = (),
+    scale: float = SCALE,
+) -> tuple[np.ndarray, rounding.ErrorScale]:  # fmt: skip
+    exact, emulated = truth.attention(*arrays, causal, scale, dtype, precision=precision)
     ruler = rounding.Ruler(exact, dtype)
     return exact, rounding.ErrorScale(*rounding.measure([emulated], ruler), ruler)
 
@@ -153,6 +156,20 @@ def test_three_tf32_products_err_as_in_tensor_cores(mean: float) -> None:
     assert seen < -1.0 and 0.5 * seen > said > 2 * seen, (seen, said)
     part = rounding.three_products(one[None, :, :200], other[None, :200])
     assert part.shape == (1, 48, 48)
+
+
+def test_an_h200s_attention_in_float32_is_within_a_few_units_of_three_products(tmp_path: Path) -> None:
+    """The recorded errors of its default, the efficient backend, by both arithmetics."""
+    (folder,) = committed(tmp_path, "h200-own-kernel")
+    record = next(each for each in Run(folder).validations() if each.workload == "seed-fp32")
+    for recipe in record.recipes:
+        errors = next(target for target in recipe.targets if target.target == "default").against[0]
+        arrays = inputs.generate(recipe.recipe, "float32", (1, 8, 512, 64), 20250101, 0)
+        each = ((), (rounding.TF32X3_MATMUL,))
+        costs = [unit(arrays, "float32", precision=names, scale=0.125)[1].costs for names in each]
+        units = {name: errors.norms[name] * costs[0][name] / costs[1][name] for name in rounding.NORMS}
+        assert all(0.4 < value < 1.6 for value in units.values()), (recipe.recipe, units)
+        assert (errors.norms["bias"] > 4) == (recipe.recipe != "large_logits")
 
 
 def test_declared_arithmetic_is_judged_as_such() -> None:

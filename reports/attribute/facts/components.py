@@ -43,7 +43,7 @@ def sole_of(base: EnvironmentRecord | None, this: EnvironmentRecord | None, devi
     return Sole(package=package, versions=packages[package], others=others)
 
 
-def with_package(package: str, version: str) -> str:
+def package_text(package: str, version: str) -> str:
     """As sentences have it after "with": the package in that version, or none."""
     return f"{package} {version}" if version else f"no {package}"
 

@@ -11,7 +11,7 @@ from reports.attribute import causes, figures
 from reports.attribute.causes import DECISIVE, STRONG, Cause, RuledOut
 from reports.attribute.evidence import became, excluded
 from reports.attribute.facts.cases import CaseFacts
-from reports.attribute.facts.components import COMPONENT, TOGETHER, Exchange, Sole, sole_of, with_package
+from reports.attribute.facts.components import COMPONENT, TOGETHER, Exchange, Sole, package_text, sole_of
 from reports.attribute.facts.times import TimeChange
 from reports.attribute.wording import make, make_of_time
 from reports.model import Seen
@@ -102,7 +102,7 @@ def put_where(exchange: Exchange, case: CaseFacts) -> str:
 def named(package: Exchange | Sole) -> dict[str, Any]:
     """What a sentence says of a package and its versions."""
     name, (one, two) = package.package, package.versions
-    with_one, with_two = (with_package(name, version) for version in package.versions)
+    with_one, with_two = (package_text(name, version) for version in package.versions)
     return {"package": name, "one": one or "none", "two": two or "none", "with_one": with_one, "with_two": with_two}
 
 

@@ -13,7 +13,7 @@ from reports.attribute.evidence import in_words, number
 from reports.attribute.facts.cases import CaseFacts
 from reports.attribute.facts.cells import CellFacts, operators_moved
 from reports.attribute.facts.choices import lines_run
-from reports.attribute.facts.components import COMPONENT, Exchange, Sole, sole_of, with_package
+from reports.attribute.facts.components import COMPONENT, Exchange, Sole, package_text, sole_of
 from reports.attribute.facts.times import CALLED
 from reports.attribute.figures import memory_figure
 from reports.attribute.rules.components import differ, fix_of, held_with, named, pinned, put_where
@@ -127,7 +127,7 @@ def _of_package(change: MemoryChange) -> Cause | None:
         return _of(change, exchange, DECISIVE if sure else STRONG, "memory_of_package", seen, held=held_with(exchange))
     if change.cured is not None:
         sole, where = change.cured
-        with_it = with_package(sole.package, sole.versions[1])
+        with_it = package_text(sole.package, sole.versions[1])
         text = f"with {with_it} in its place, in {where}, its calls need as much as before"
         fix = pinned(sole.package, sole.versions[1])
         worse = change.verdict == model.REGRESSED
