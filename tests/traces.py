@@ -30,6 +30,7 @@ class Expected:
     named: tuple[tuple[str, str], ...] = ()
     own: tuple[str, ...] = ()
     or_else: str = ""
+    answer: str = ""
     blind: bool = False
     gpu: bool = False
     command: tuple[str, ...] = ()
@@ -88,6 +89,8 @@ def mistakes(case: Expected, code: int, found: Mapping[str, Any], on_gpu: bool =
     undecided = verdict in (o.DOES_NOT_REPEAT, o.NOT_EXPLAINED, o.NOT_PROVEN)
     if code != (UNDECIDED if undecided else DONE):
         wrong.append(f"exit code {code}")
+    if case.answer not in found["answer"]:
+        wrong.append(f"the headline is {found['answer']!r}")
     needed = [cause for cause in found["causes"] if cause["needed"]]
     for operator, line in case.named:
         if not any(operator in each["kind"] and line in text for each in needed for text in _texts(each)):

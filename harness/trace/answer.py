@@ -7,7 +7,7 @@ import math
 from harness.trace import outcome as o
 from harness.trace.judge import WITHIN
 from harness.trace.localise import ARGUMENTS, DRAWS, LAYOUT
-from harness.trace.outcome import Cause, Outcome
+from harness.trace.outcome import Cause, Outcome, RaisedThere
 from harness.trace.time_answer import of_times
 from harness.trace.wording import Said, named
 
@@ -17,6 +17,14 @@ MOST_LINES = 12
 def place(cause: Cause) -> str:
     where = f"{cause.line}" + (f" ({cause.module})" if cause.module else "")
     return f"the backward of {where}" if cause.phase == "backward" else where
+
+
+def called(cause: Cause) -> str:
+    """The function that the line calls, and the operator, which may be only a part of it."""
+    operators = named(cause.kind)
+    if not cause.function or cause.function.strip("_") == cause.kind.partition(".")[0].strip("_"):
+        return operators
+    return f"{cause.function}, by its operator {operators}"
 
 
 def amount(value: float | None) -> str:
@@ -30,15 +38,18 @@ def write(found: Outcome) -> None:
     found.answer, said, do = {
         o.NOTHING_MOVED: _nothing, o.DOES_NOT_REPEAT: _not_repeatable, o.NO_EFFECT: _harmless,
         o.NOT_EXPLAINED: _unexplained, o.PROVEN: _caused, o.NOT_PROVEN: _caused,
+        o.RAISED: _raises,
     }[found.verdict](found)  # fmt: skip
     every = [*(("Line", line) for line in _lines(found)), *said, *_of_part(found), *of_times(found), ("Do", do)]
     found.rest = [[label, text] for label, text in every if text]
 
 
 def _lines(found: Outcome) -> list[str]:
-    """Of what is needed: the first line of each, and then the others."""
-    needed = [cause for cause in found.causes if cause.needed]
-    pairs = [*((cause.line, cause.source) for cause in needed), *(pair for cause in needed for pair in cause.others)]
+    """Of what raised, and of what is needed: the first line of each, and then the others."""
+    needed = [cause for cause in found.causes if cause.needed and found.verdict != o.RAISED]
+    raised = [(found.raised.line, found.raised.source)] if found.raised else []
+    pairs = [*raised, *((cause.line, cause.source) for cause in needed)]
+    pairs += [pair for cause in needed for pair in cause.others]
     lines = list(dict.fromkeys(f"{line}: {source}" for line, source in pairs if source))
     return lines if len(lines) <= MOST_LINES else [*lines[:MOST_LINES], f"and {len(lines) - MOST_LINES} more"]
 
@@ -100,13 +111,19 @@ def _harmless(found: Outcome) -> tuple[str, Said, str]:
     first = found.causes[0]
     return (
         f"The {_end(found)} is the same bit for bit",
-        [("Also", f"{named(first.kind)} gives other bits for equal inputs at {place(first)}; nothing of it is left at "
+        [("Also", f"{called(first)} gives other bits for equal inputs at {place(first)}; nothing of it is left at "
                   "the end.")],
         "Nothing, while the result stays the same.",
     )  # fmt: skip
 
 
 def _unexplained(found: Outcome) -> tuple[str, Said, str]:
+    if found.raised is not None:
+        return (
+            _exception(found.raised),
+            [("Why", "The script raises it, not PyTorch. Up to there no operator has other outputs for equal inputs.")],
+            "Read that line: what it asks for, such as a version, differs.",
+        )
     if found.ended.get("good") != found.ended.get("bad"):
         return (
             _capital(_effect(found)),
@@ -134,15 +151,39 @@ def _unexplained(found: Outcome) -> tuple[str, Said, str]:
     )  # fmt: skip
 
 
+def _exception(raised: RaisedThere) -> str:
+    by = raised.function or raised.operator
+    name, line = f", in {by}" * bool(by), f" at {raised.line}" * bool(raised.line)
+    return f"{raised.version} raises an exception{line}{name}: {raised.text}"
+
+
+def _raises(found: Outcome) -> tuple[str, Said, str]:
+    raised = found.raised
+    assert raised is not None
+    other = found.bad if raised.version == found.good else found.good
+    why = f"{other} goes on from there."
+    if raised.returned:
+        by = f", {raised.operator}," * (raised.function != raised.operator)
+        why = f"In {other} the same operator{by} is given the same bits, and returns."
+    kept = ", ".join(named(cause.kind) for cause in found.causes)
+    also = f"Other bits of {kept} are not why: with them put back the exception stays." * bool(kept)
+    return (
+        _exception(raised),
+        [("Why", why), ("Also", also)],
+        f"Call it in another way there, as the exception asks for, or stay on {other}; then trace what comes after it."
+        if raised.version == found.bad else f"Nothing, while you use {other}: it runs what {raised.version} refuses.",
+    )  # fmt: skip
+
+
 def _caused(found: Outcome) -> tuple[str, Said, str]:
     first = found.causes[0]
     needed = [cause for cause in found.causes if cause.needed]
     earliest = min(needed or [first], key=lambda cause: cause.bad_index or 0)
     if earliest is first:
-        headline, also = f"The versions part at {place(first)}: {named(first.kind)}", ""
+        headline, also = f"The versions part at {place(first)}: {called(first)}", ""
     else:
-        headline = f"Most of the difference comes in at {place(first)}: {named(first.kind)}"
-        also = f"The versions part before it, at {place(earliest)}: {named(earliest.kind)}."
+        headline = f"Most of the difference comes in at {place(first)}: {called(first)}"
+        also = f"The versions part before it, at {place(earliest)}: {called(earliest)}."
     said = [("Also", also), ("Right", first.judged.text)]
     said += [("Result", _capital(f"{_effect(found)}.")), ("Proof", _proof(found, needed))]
     return headline, said, _do(found, first)

@@ -39,6 +39,7 @@ class Operator:
     phase: str
     module: str
     line: str
+    function: str = ""  # that the line calls, as far as that is known
     scalars: tuple[str, ...] = ()
     inputs: tuple[Value, ...] = ()
     outputs: tuple[Value, ...] = ()
@@ -59,6 +60,22 @@ class Operator:
 
 
 @dataclass(frozen=True)
+class Raised:
+    """Where the exception that ended a script comes from."""
+
+    line: str
+    function: str = ""  # of PyTorch, that the line calls
+    operator: str = ""  # that raised it
+    given: tuple[str, ...] = ()  # digests of the tensors that this was given
+    lacks: bool = False  # PyTorch has no such name
+
+    @property
+    def is_pytorch(self) -> bool:
+        """Whether PyTorch raised it, or lacks what is asked for."""
+        return bool(self.function or self.operator or self.lacks)
+
+
+@dataclass(frozen=True)
 class End:
     """How a run of the script ended."""
 
@@ -72,6 +89,7 @@ class End:
     elsewhere: tuple[str, ...] = ()  # numbers that left PyTorch outside of the part that is recorded
     printed: str = ""
     notes: tuple[str, ...] = ()
+    raised: Raised | None = None
 
     @property
     def failure(self) -> str:
@@ -102,6 +120,7 @@ def parse_operator(line: str) -> Operator:
         phase=each["p"],
         module=each["m"],
         line=each["l"],
+        function=each.get("f", ""),
         scalars=tuple(each["s"]),
         inputs=tuple(Value(d, t, tuple(s), tuple(source) if source else None) for d, t, s, source in each["in"]),
         outputs=tuple(Value(d, t, tuple(s), None, row) for d, t, s, row in each["out"]),
@@ -117,7 +136,10 @@ def load_end(folder: Path) -> End:
     names = ("torch", "code", "exception", "unsupported", "duration_s", "start_bytes", "peak_bytes")
     printed = (folder / "stdout.txt").read_text(encoding="utf-8", errors="replace")
     values = {**{name: found[name] for name in names}, **{name: tuple(found[name]) for name in ("elsewhere", "notes")}}
-    return End(**values, printed=printed)
+    raised = dict(found.get("raised") or {})
+    if raised:
+        raised |= {"operator": raised["operator"].removeprefix("aten::"), "given": tuple(raised["given"])}
+    return End(**values, printed=printed, raised=Raised(**raised) if raised else None)
 
 
 def load_trace(folder: Path) -> Trace:

@@ -12,6 +12,7 @@ from harness.worker import protocol
 SUMMARY = "summary.json"
 NOTHING_MOVED, NO_EFFECT, DOES_NOT_REPEAT = "nothing_moved", "no_effect", "does_not_repeat"
 PROVEN, NOT_PROVEN, NOT_EXPLAINED = "proven", "not_proven", "not_explained"
+RAISED = "raised"  # PyTorch raises an exception in one version alone, and that is the answer
 DECISIVE, SUGGESTIVE = "decisive", "suggestive"
 
 
@@ -25,6 +26,21 @@ class Judged:
     good_units: float | None = None
     bad_units: float | None = None
     factors: dict[str, str] = field(default_factory=dict)  # what changes where one factor does: `harness.trace.factors`
+
+
+@dataclass(frozen=True)
+class RaisedThere:
+    """An exception of one version alone. `by_pytorch`: PyTorch raised it, not the script; `returned`: in the other
+    version the same operator, on the same bits, returned."""
+
+    version: str
+    text: str
+    line: str
+    source: str
+    function: str
+    operator: str
+    by_pytorch: bool
+    returned: bool
 
 
 @dataclass
@@ -44,6 +60,7 @@ class Cause:
     judged: Judged
     needed: bool = True
     program: int | None = None  # of the stored programs
+    function: str = ""  # that the line calls
 
 
 @dataclass
@@ -70,6 +87,7 @@ class Outcome:
     not_repeatable: list[str] = field(default_factory=list)
     printed: list[list[str]] = field(default_factory=list)
     ended: dict[str, str] = field(default_factory=dict)
+    raised: RaisedThere | None = None
     changes: list[dict[str, Any]] = field(default_factory=list)
     growth: list[list[float]] = field(default_factory=list)  # place in the bad trace, relative difference
     first: list[dict[str, Any]] = field(default_factory=list)  # what differs, in the program's order

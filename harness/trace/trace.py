@@ -27,7 +27,7 @@ from harness.trace.ends import (
 from harness.trace.judge import judge_all
 from harness.trace.localise import ARGUMENTS, DRAWS, LAYOUT, Site, entry
 from harness.trace.model import End, Operator, Trace
-from harness.trace.outcome import Cause, Judged, Outcome
+from harness.trace.outcome import Cause, Judged, Outcome, RaisedThere
 from harness.trace.prove import (
     Experiment,
     Proof,
@@ -157,8 +157,10 @@ def _repeats(found: Outcome, *sides: tuple[Side, Trace, Trace]) -> None:
 def _prove(found: Outcome, experiment: Experiment, unstable: set[int], unstable_in_good: set[int]) -> None:
     good, bad, say = experiment.giver, experiment.taker, experiment.say
     proof = experiment.prove(unstable)
+    found.raised = _raised(experiment.given, proof.after or experiment.taken, found)
     if not proof.sites:
         found.verdict = o.NOT_EXPLAINED
+        _say_raised(found)
         return
     say("the first origins run again alone: three times, in float64, and with one factor changed")
     judged = judge_all(good, bad, experiment.given, proof)
@@ -184,6 +186,36 @@ def _prove(found: Outcome, experiment: Experiment, unstable: set[int], unstable_
         found.reverse, found.reverse_with = besides == [], reversed_kinds(besides or [])
     found.verdict = o.PROVEN if proof.comes_back else o.NOT_PROVEN
     found.grade = o.DECISIVE if proof.comes_back and found.reverse else o.SUGGESTIVE
+    if not proof.comes_back:  # whatever else differs is not why
+        _say_raised(found)
+
+
+def _raised(good: Trace, bad: Trace, found: Outcome) -> RaisedThere | None:
+    """The exception of one version, where the other raised none. `bad`: with all put back that differs."""
+    sides = ((found.good, good), (found.bad, bad))
+    raising = [(version, trace) for version, trace in sides if trace.end.raised]
+    if len(raising) != 1:
+        return None
+    version, trace = raising[0]
+    raised, other = trace.end.raised, bad if trace is good else good
+    assert raised is not None
+    given = [(each.name, tuple(value.digest for value in each.inputs)) for each in other.operators]
+    return RaisedThere(
+        version=version,
+        text=trace.end.exception,
+        line=raised.line,
+        source=_text(raised.line),
+        function=raised.function,
+        operator=raised.operator,
+        by_pytorch=raised.is_pytorch,
+        returned=(raised.operator, raised.given) in given,
+    )
+
+
+def _say_raised(found: Outcome) -> None:
+    """An exception that PyTorch raises in one version alone is the answer."""
+    if found.raised is not None and found.raised.by_pytorch:
+        found.verdict, found.grade = o.RAISED, o.DECISIVE if found.raised.returned else o.SUGGESTIVE
 
 
 def _first(site: Site, g: Trace, b: Trace) -> Operator:
@@ -220,6 +252,7 @@ def _cause(kind: str, site: Site, g: Trace, b: Trace, proof: Proof) -> Cause:
         share=proof.shares.get(kind),
         bad_index=site.bad[0] if site.bad else None,
         judged=Judged(_detail(site, g, b)),
+        function=first.function,
     )
 
 

@@ -1,5 +1,5 @@
-"""Where an operator is called: the user's file and line, the module path, the phase, and whether that is in the part
-that is recorded."""
+"""Where an operator is called: the user's file and line, the function that is called there, the module path, the phase,
+and whether that is in the part that is recorded."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import torch
 from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 
+from .calls import Calls, Step, in_pytorch
 from .part import Part
 
 OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -24,27 +25,57 @@ _SITE = "site-packages" + os.sep
 
 
 class Lines:
-    """File and line of the first frame outside of PyTorch, the standard library and the tracer."""
+    """File, line and called function of the first frame outside of PyTorch, the standard library and the tracer."""
 
     def __init__(self) -> None:
         self.files: dict[str, str | None] = {}  # file name to its name in the trace; None where it is passed over
         self.folder = os.getcwd() + os.sep
+        self.calls = Calls()
 
-    def here(self) -> tuple[str, bool]:
-        """The line, and whether autograd was started there and called the operator by itself. A function's own
-        backward, and a checkpoint's second forward, are lines that autograd called."""
+    def here(self) -> tuple[str, str, bool]:
+        """The line, the function that it calls, and whether autograd was started there and called the operator by
+        itself. A function's own backward, and a checkpoint's second forward, are lines that autograd called."""
         frame: Any = sys._getframe(2)
         by_autograd = False
+        inner: list[Step] = []
         while frame is not None:
             code: CodeType = frame.f_code
-            name = self.files.get(code.co_filename, "")
-            if name == "":
-                name = self.files[code.co_filename] = self._name(code.co_filename)
+            name = self._named(code.co_filename)
+            if not code.co_filename.startswith(OWN):
+                inner.append((code, frame.f_lasti, frame.f_lineno))
             if name is not None:
-                return f"{name}:{frame.f_lineno}", by_autograd
+                return f"{name}:{frame.f_lineno}", self.calls.name(reversed(inner)), by_autograd
             by_autograd = by_autograd or code.co_filename == _AUTOGRAD
             frame = frame.f_back
-        return "", by_autograd
+        return "", "", by_autograd
+
+    def of(self, error: BaseException) -> tuple[str, str, bool]:
+        """The user's line that an exception came through last, the function that it calls, and whether PyTorch raised
+        the exception in there, not the line itself."""
+        trace, users = error.__traceback__, None
+        while trace is not None:
+            users = trace if self._named(trace.tb_frame.f_code.co_filename) is not None else users
+            trace = trace.tb_next
+        if users is None:
+            return "", "", False
+        inside: list[Step] = []
+        trace = users
+        while trace is not None:
+            code = trace.tb_frame.f_code
+            if not code.co_filename.startswith(OWN):
+                inside.append((code, trace.tb_lasti, trace.tb_lineno))
+            trace = trace.tb_next
+        name = self._named(inside[0][0].co_filename)
+        raised = any(code.co_filename.startswith(_TORCH) for code, _, _ in inside)
+        if len(inside) == 1:
+            raised = in_pytorch(users.tb_frame, users.tb_lasti)
+        return f"{name}:{users.tb_lineno}", self.calls.name(inside), raised
+
+    def _named(self, file: str) -> str | None:
+        name = self.files.get(file, "")
+        if name == "":
+            name = self.files[file] = self._name(file)
+        return name
 
     def _name(self, file: str) -> str | None:
         """As it is called in both environments, whose site-packages are different folders."""
@@ -95,13 +126,13 @@ class Modules:
 
 
 class Places:
-    """Of every operator as it is called. The line and module of one that autograd calls are those of the forward
-    call, by autograd's sequence number."""
+    """Of every operator as it is called. The line, function and module of one that autograd calls are those of the
+    forward call, by autograd's sequence number."""
 
     def __init__(self, request: dict[str, Any]) -> None:
         self.lines = Lines()
         self.modules, self.part = Modules(), Part(request)
-        self.forward: dict[int, tuple[str, str]] = {}  # sequence number to (line, module)
+        self.forward: dict[int, tuple[str, str, str]] = {}  # sequence number to (line, function, module)
         self.optimizing = 0
         self.hooks = [
             optimizers.register_optimizer_step_pre_hook(self._enter_step),
@@ -109,20 +140,20 @@ class Places:
         ]
 
     def here(self) -> dict[str, str] | None:
-        """Line, phase and module path of what is called; None outside of the part that is recorded."""
-        line, module, phase = "", self.modules.path, "optimizer" if self.optimizing else "forward"
+        """Line, function, phase and module path of what is called; None outside of the part that is recorded."""
+        line, called, module, phase = "", "", self.modules.path, "optimizer" if self.optimizing else "forward"
         if torch._C._current_graph_task_id() != -1:
             phase = "backward"
-            line, by_autograd = self.lines.here()
+            line, called, by_autograd = self.lines.here()
             node = torch._C._current_autograd_node() if by_autograd else None
             known = self.forward.get(node._sequence_nr()) if node is not None else None
-            line, module = known or (line, module)
+            line, called, module = known or (line, called, module)
         inside = self.part.has(module)
         if inside and not line:
-            line, _ = self.lines.here()
+            line, called, _ = self.lines.here()
         if torch.is_grad_enabled():
-            self.forward.setdefault(torch._C._autograd._get_sequence_nr() - 1, (line, module))
-        return {"l": line, "p": phase, "m": module} if inside else None
+            self.forward.setdefault(torch._C._autograd._get_sequence_nr() - 1, (line, called, module))
+        return {"l": line, "f": called, "p": phase, "m": module} if inside else None
 
     def close(self) -> None:
         for hook in self.hooks:

@@ -1,10 +1,10 @@
 """The recorder: a dispatch mode below autograd that writes a line of JSON for every operator.
 
 A line: `i` index, `n` name and overload, `p` phase, `m` module path, `l` the user's line (of an operator that autograd
-calls that of the forward call), `in` and `out` (per tensor: digest, type and shape, strides, source or row of the
-sketch), `s` all other arguments, `g` digest of the generator's state where it is random, `v` the value that leaves
-PyTorch, `put` and `fed` where outputs and inputs were replaced. What lies outside of the part that is asked for has no
-line.
+calls that of the forward call), `f` the function that this line calls, `in` and `out` (per tensor: digest, type and
+shape, strides, source or row of the sketch), `s` all other arguments, `g` digest of the generator's state where it is
+random, `v` the value that leaves PyTorch, `put` and `fed` where outputs and inputs were replaced. What lies outside of
+the part that is asked for has no line.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from .calls import is_of_pytorch
 from .digest import UNKNOWN, digest, sketch
 from .methods import Methods
 from .operators import Operator, flatten, generator_of, rebuilt
@@ -48,6 +49,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.puts = {int(op): puts for op, puts in request.get("puts", {}).items()}
         self.feeds = {int(op): feeds for op, feeds in request.get("feeds", {}).items()}
         self.raised: BaseException | None = None  # by an operator: the script's own
+        self.raising: dict[str, Any] = {}  # that operator's name, and digests of what it was given
         self.failed = ""  # the traceback of a mistake of the recorder's
         self.full = False  # whether memory ran out for the recorder
         self.refused: set[int] = set()  # groups whose inputs were not those of the other version
@@ -97,6 +99,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             result = func(*args, **kwargs)
         except BaseException as error:
             self.raised = error
+            self.raising = {"operator": operator.name, "given": [each[0] for each in line["in"]]}
             raise
         outputs: list[Any] = []
         flatten(result, outputs)
@@ -202,6 +205,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             row, self.rows = self.rows, self.rows + 1
         return [made, _type(tensor), list(_stride(tensor)), row]
 
+    def where_raised(self, error: BaseException) -> dict[str, Any]:
+        """Where the exception that ended the script comes from: the user's line, the function that it calls, the
+        operator, if one raised it, and what that was given."""
+        line, called, inside = self.places.lines.of(error)
+        by_operator = self.raising if self.raised is error else {"operator": "", "given": []}
+        inside = inside or bool(by_operator["operator"])
+        return {"line": line, "function": called if inside else "", "lacks": _lacks(error), **by_operator}
+
     def close(self) -> dict[str, Any]:
         """What is told of the whole: `alive`, the outputs that the script still held when it ended, or that operators
         outside of the part read; `elsewhere`, the numbers that left PyTorch outside of it."""
@@ -223,3 +234,10 @@ def _type(tensor: Any) -> str:
 
 def _stride(tensor: Any) -> Any:
     return tensor.stride() if tensor.layout == torch.strided else ()
+
+
+def _lacks(error: BaseException) -> bool:
+    """Whether PyTorch itself is said to have no such name or module."""
+    if isinstance(error, ImportError):
+        return (error.name or "").partition(".")[0] == "torch"
+    return isinstance(error, AttributeError) and is_of_pytorch(getattr(error, "obj", None))

@@ -48,7 +48,9 @@ def run_script(request: dict[str, Any]) -> int:
         held, end["code"], end["unsupported"] = None, 1, str(error)
     except BaseException as error:  # the script's own, whatever it is: that is its result
         held, end["code"] = None, 1
-        end["exception"] = f"{type(error).__name__}: {str(error)[:2000]}"
+        end["exception"] = _told(error)
+        if isinstance(recorder, Recorder):
+            end["raised"] = recorder.where_raised(error)
         _print_own(error)
     with contextlib.suppress(RuntimeError):  # of what the GPU still does: the script did not wait for it
         if torch.cuda.is_initialized():
@@ -100,6 +102,18 @@ def _print_own(error: BaseException) -> None:
     while trace is not None and trace.tb_next is not None and _is_ours(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
     traceback.print_exception(type(error), error, trace)
+
+
+def _told(error: BaseException) -> str:
+    """Its type and message, and those of the exceptions that it was raised from."""
+    texts: list[str] = []
+    seen: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in seen:
+        seen.append(cause)
+        texts.append(f"{type(cause).__name__}: {str(cause)[:2000]}")
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+    return ", raised from ".join(texts)
 
 
 def _is_ours(name: str) -> bool:

@@ -24,6 +24,7 @@ BADGES = {  # verdict to colour and sign
     "no_effect": ("pass", CHECK),
     "does_not_repeat": ("undecided", "?"),
     "proven": ("regressed", CROSS),
+    "raised": ("regressed", CROSS),
     "not_proven": ("undecided", ABOUT),
     "not_explained": ("undecided", "?"),
 }

@@ -19,8 +19,8 @@ pytestmark = [pytest.mark.environments, pytest.mark.timeout(900)]
 
 
 SAMPLE = (  # of tests/programs: each shows something that the others do not; `python -m tests.programs` has them all
-    "bfloat16", "checkpointing", "convnet", "custom_function", "encoder", "language_model", "lstm", "nondeterministic",
-    "raises", "same_kind", "sparse", "transposed",
+    "bfloat16", "checkpointing", "convnet", "cosine", "custom_function", "encoder", "language_model",
+    "lstm", "nondeterministic", "pooled_integers", "raises", "same_kind", "sparse", "transposed",
 )  # fmt: skip
 
 

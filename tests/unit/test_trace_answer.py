@@ -17,12 +17,16 @@ from harness.trace.environments import make_matrix, parse_requirements
 from harness.trace.judge import _relative, _sentence, _units, coarsest
 from harness.trace.localise import ARGUMENTS, VALUES, Site
 from harness.trace.model import End, Trace, Value
-from harness.trace.outcome import Cause, Judged, Outcome
+from harness.trace.outcome import Cause, Judged, Outcome, RaisedThere
 from harness.trace.runs import parse_script
 from harness.trace.trace import require_undisturbed
 from reports.trace.page import render, terminal
 from tests.unit.traced import op, trace
 
+POOL = RaisedThere(
+    version="2.5.0", text="RuntimeError: not implemented for 'Long'", line="mine.py:6", source="return pool(x, 2)",
+    function="adaptive_avg_pool2d", operator="_adaptive_avg_pool2d", by_pytorch=True, returned=True,
+)  # fmt: skip
 COUNTS = {"good": 3, "bad": 3, "matched": 3, "regions": 0, "differing": 1}
 
 
@@ -86,6 +90,7 @@ def test_of_several_the_one_with_the_largest_share_comes_first_and_the_earliest_
         (outcome(o.NOTHING_MOVED), "Of 3 matched operators none"),
         (outcome(o.DOES_NOT_REPEAT, not_repeatable=["In 2.5.0, bmm at a.py:3 does not repeat"]), "No cause is named"),
         (outcome(o.NO_EFFECT, cause("norm", 1)), "norm gives other bits"),
+        (outcome(o.RAISED, raised=POOL), "adaptive_avg_pool2d"),
         (outcome(o.NOT_EXPLAINED, numbers=0.5), "came in outside of PyTorch"),
         (outcome(o.NOT_EXPLAINED, ended={"good": "", "bad": "ValueError: no"}), "2.5.0: ValueError: no"),
         (outcome(o.NOT_PROVEN, cause("norm", 1), comes_back=False, left=0.1), "this is not all of it"),
@@ -100,6 +105,31 @@ def test_every_verdict_is_a_page_and_says_what_to_do(found: Outcome, said: str, 
     assert "<script" not in page and "http://" not in page and "https://" not in page
     assert said in " ".join([found.answer, *(text for _, text in found.rest)]) and dict(found.rest)["Do"]
     assert said in terminal(o.load(tmp_path))
+
+
+def test_an_exception_of_one_version_is_the_answer() -> None:
+    found = outcome(o.RAISED, raised=POOL, ended={"good": "", "bad": POOL.text})
+    assert found.answer == (
+        "2.5.0 raises an exception at mine.py:6, in adaptive_avg_pool2d: RuntimeError: not implemented for 'Long'"
+    )
+    assert ["Line", "mine.py:6: return pool(x, 2)"] in found.rest
+    assert dict(found.rest)["Why"] == (
+        "In 2.1.0 the same operator, _adaptive_avg_pool2d, is given the same bits, and returns."
+    )
+    beside = outcome(o.RAISED, cause("gelu", 1), raised=replace(POOL, returned=False))
+    assert dict(beside.rest)["Why"] == "2.1.0 goes on from there."
+    assert "with them put back the exception stays" in dict(beside.rest)["Also"]
+    own = replace(POOL, function="", operator="", by_pytorch=False, text="ValueError: no")
+    script = outcome(o.NOT_EXPLAINED, raised=own)
+    assert script.answer == "2.5.0 raises an exception at mine.py:6: ValueError: no"
+    assert "The script raises it, not PyTorch." in dict(script.rest)["Why"]
+
+
+def test_the_function_that_the_line_calls_is_named_before_its_parts() -> None:
+    found = outcome(o.PROVEN, cause("expand", 4, function="cosine_similarity"), comes_back=True, reverse=True)
+    assert found.answer.endswith("mine.py:7 (Net.norm): cosine_similarity, by its operator expand")
+    same = outcome(o.PROVEN, cause("_softmax", 4, function="softmax"), comes_back=True, reverse=True)
+    assert same.answer.endswith(": _softmax")
 
 
 def test_other_arguments_are_to_be_passed() -> None:
