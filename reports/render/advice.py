@@ -6,13 +6,20 @@ import math
 from collections.abc import Iterable, Sequence
 
 from harness.schema.run_records import WorkloadInfo
+from harness.worker import protocol
 from reports import model
 from reports.attribute.causes import (
     BUILD_MOVED,
+    COMPONENT_MOVED,
+    DECISIVE,
+    MEMORY,
+    NAMES,
     OUT_OF_BOUNDS,
+    PREDECESSOR_SENSITIVITY,
     RACE,
     UNDECIDED,
     UNINITIALISED,
+    UNSUPPORTED_COMBINATION,
     Cause,
 )
 from reports.attribute.evidence import hidden
@@ -22,15 +29,50 @@ from reports.attribute.sizes import reproduced_at, sizes_text
 from reports.attribute.wording import launches_command
 from reports.compare.memory import memory_open, memory_text
 from reports.compare.properties import one_length
+from reports.compare.rows import KERNEL
 from reports.load.evidence import Evidence
 from reports.model import Comparison
-from reports.render.verdict_text import ABSENT, BAD, NEARLY, ORDER, RIGHT, UNREPEATABLE, WRONG, Told, outcome, sides
-from reports.text import shape_text, short, words
+from reports.render.verdict_text import (
+    ABSENT,
+    BAD,
+    BROKE,
+    LATENT,
+    NEARLY,
+    ORDER,
+    RIGHT,
+    UNREPEATABLE,
+    WRONG,
+    Told,
+    outcome,
+    sides,
+)
+from reports.text import bisect_command, shape_text, short, words
 
 RETURNED = "; expected "  # of the message on an output that could not be compared
 NO_WORSE = (ABSENT, *ORDER[ORDER.index(NEARLY) :])  # states in which nothing got worse
 # Kinds of what checkers report, and the causes that they are evidence for.
+FAULTS = (*MEMORY, PREDECESSOR_SENSITIVITY)
+PROVEN = {
+    OUT_OF_BOUNDS: "an access out of bounds",
+    PREDECESSOR_SENSITIVITY: "that it depends on what ran before",
+    **{cause: f"a read of {NAMES[cause]}" for cause in UNINITIALISED},
+}
 REPORTED = {"out_of_bounds": (OUT_OF_BOUNDS,), "race": (RACE,), "uninitialised": UNINITIALISED}
+
+
+def proven_faults(evidence: Evidence, causes: Sequence[Cause], rows: Sequence[Comparison]) -> list[str]:
+    """The kernel's own faults that are proven, whatever its trials say: by an experiment, or by a checker that found
+    the fault that was planted for it."""
+    checked = {
+        cause
+        for row in rows
+        for kind, named in REPORTED.items()
+        if any(finding.proven for finding in findings(CellFacts(evidence, row).checkers, kind))
+        for cause in named
+    }
+    faults = [part for cause in causes for part in (cause, *cause.parts) if part.cause in FAULTS]
+    found = [each for each in faults if each.grade == DECISIVE or each.cause in checked]
+    return list(dict.fromkeys(PROVEN.get(each.cause, each.name) for each in found))
 
 
 def why(causes: Sequence[Cause], changed: Sequence[str] = ()) -> list[str]:
@@ -73,14 +115,15 @@ def graded_names(causes: Sequence[Cause]) -> list[str]:
 
 
 def to_do(
-    evidence: Evidence, causes: Sequence[Cause], bad: Sequence[Comparison], right: Sequence[Comparison]
+    evidence: Evidence, causes: Sequence[Cause], bad: Sequence[Comparison], told: Told
 ) -> list[str]:
     """First the lines that checkers named; then what mends it, the build first: another one costs little, and tells."""
     every = [part for cause in causes for part in (cause, *cause.parts)]
-    found = _reported(evidence, {cause.cause for cause in every}, bad)
+    faulty = told.rows if told.state == LATENT else bad
+    found = _reported(evidence, {cause.cause for cause in every}, faulty)
     own = sorted((each for each in every if each.fix and not each.under), key=lambda each: each.cause != BUILD_MOVED)
     fixes = list(dict.fromkeys(cause.fix for cause in own))
-    found += _only_with(evidence, bad, right)
+    found += _only_with(evidence, bad, told.right_rows)
     found += [("then, if it stays so: " if number else "") + fix for number, fix in enumerate(fixes)]
     found += _smallest(evidence, bad)
     found += [f"in your tests: {seen.text}" for seen in hidden([CellFacts(evidence, row) for row in bad])]
@@ -149,12 +192,46 @@ def _smallest(evidence: Evidence, bad: Sequence[Comparison]) -> list[str]:
 
 
 def command(evidence: Evidence, told: Told, causes: Sequence[Cause]) -> str:
-    """The next step of the first cause; of a time that is undecided, the launches that would decide it."""
+    """The next step of the first cause, of what one version refuses the bisection; of a time that is undecided, the
+    launches that would decide it."""
+    if causes and told.state == BROKE and causes[0].cause == UNSUPPORTED_COMBINATION:
+        return bisection(evidence, told, causes) or causes[0].next_command
     if causes and told.state not in NO_WORSE:
         return causes[0].next_command
     row = told.rows[0]
-    timed = [each for row in told.right_rows if not row.alone for each in row.timed]
+    timed = [each for row in told.ran_rows if not row.alone for each in row.timed]
     return launches_command(evidence.run, row.target, row.device, timed)
+
+
+def bisection(evidence: Evidence, told: Told, causes: Sequence[Cause]) -> str:
+    """A bisection of what got worse, or stopped, in one version alone: of the package, if that is why."""
+    run = evidence.run
+    if run.sides:
+        return ""
+    worse = [row for row in told.rows if _is_worse(row)]
+    slower = [row for row in told.rows if any(timed.verdict == model.REGRESSED for timed in row.timed)]
+    for rows, what in ((worse, "correctness"), (slower, "latency")):
+        stacks = [evidence.environments.get(name) for name in (rows[0].baseline, rows[0].environment)] if rows else []
+        if len(stacks) == 2 and all(stack is not None and stack.executor != "host" for stack in stacks):
+            row = rows[0]
+            good, bad = (stack.torch for stack in stacks if stack is not None)
+            package = [each for each in causes if each.cause == COMPONENT_MOVED and row.id in each.rows]
+            if good == bad or package:
+                return next((each.next_command for each in package if "--component" in each.next_command), "")
+            kernel = row.target if row.kind == KERNEL else None
+            return bisect_command(
+                run.command, good=good, bad=bad, what=what, kernel=kernel, workload=row.workload, device=row.device
+            )
+    return ""
+
+
+def _is_worse(row: Comparison) -> bool:
+    """Whether it ran in the baseline, and is wrong, less exact, refused or stopped in the other version."""
+    judged = row.correctness
+    if judged.verdict in (model.REGRESSED, model.LESS_EXACT, model.NO_LONGER_SUPPORTED):
+        return True
+    stopped = judged.this.status in (protocol.CRASHED, protocol.TIMED_OUT, protocol.KILLED, protocol.UNSUPPORTED)
+    return stopped and judged.baseline.status in protocol.RAN
 
 
 # -- what is open --------------------------------------------------------------------------------------
@@ -190,7 +267,7 @@ def _places(told: Told, places: Iterable[tuple[str, str]]) -> str:
 
 def _open_times(told: Told) -> list[str]:
     """Times of right outputs that are undecided, and what would decide them."""
-    rows = [(row, timed) for row in told.right_rows for timed in row.timed if not row.alone]
+    rows = [(row, timed) for row in told.ran_rows for timed in row.timed if not row.alone]
     rows = [(row, timed) for row, timed in rows if timed.verdict == model.UNDECIDED]
     found: dict[str, list[str]] = {}
     needed = [timed.launches_needed for _, timed in rows if timed.launches_needed]
@@ -202,7 +279,7 @@ def _open_times(told: Told) -> list[str]:
 
 def _open_memory(told: Told) -> list[str]:
     """Peaks of memory that differ and are undecided."""
-    rows = [row for row in told.right_rows if memory_open(row)]
+    rows = [row for row in told.ran_rows if memory_open(row)]
     found: dict[str, list[str]] = {}
     for row in rows:
         found.setdefault(short(f"{memory_text(row.memory)}, {row.memory.why}", 160), []).append(row.workload)

@@ -17,12 +17,12 @@ from reports.load.evidence import Evidence
 from reports.model import Comparison
 from reports.render import advice, of_operators
 from reports.render.explanations import Explanation
+from reports.render.grid import GridCell
 from reports.render.verdict_text import (
     ABSENT,
     BAD,
     ORDER,
     STATES,
-    GridCell,
     Told,
     outcome,
     sides,
@@ -271,7 +271,9 @@ def _answer(
     row = rows[0]
     cards = [(each, cause) for each, cause in cards if cause.cause != NOTHING_MOVED]
     leads = [cause for _, cause in cards]
-    told = Told(rows, names, same_build=not any(BUILD_MOVED in cause.causes for cause in leads))
+    same_build = not any(BUILD_MOVED in cause.causes for cause in leads)
+    faults = advice.proven_faults(evidence, leads, rows) if row.kind == KERNEL else []
+    told = Told(rows, names, same_build, faults)
     bad = [each for each in rows if any(outcome(side) in BAD for side in sides([each]).values())]
     answer = Answer(
         kind=row.kind,
@@ -290,7 +292,7 @@ def _answer(
             answer,
             also=(*answer.also, *advice.beside(leads, told.state)),
             why=tuple(advice.why(leads, changed_sources(evidence.run, info) if info else [])),
-            do=tuple(advice.to_do(evidence, leads, bad, told.right_rows)),
+            do=tuple(advice.to_do(evidence, leads, bad, told)),
             run=advice.command(evidence, told, leads),
             open=tuple(advice.open_questions(evidence, told)),
         )
@@ -300,7 +302,7 @@ def _answer(
             also=(*answer.also, *of_operators.also(told)),
             why=tuple(advice.why(leads)),
             do=tuple(of_operators.to_do(told, leads)),
-            run=of_operators.command(evidence, told, leads),
+            run=advice.bisection(evidence, told, leads),
             open=tuple(of_operators.open_questions(told)),
         )
     return answer

@@ -8,14 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from harness.worker import protocol
 from reports import model
-from reports.attribute.causes import COMPONENT_MOVED, Cause
+from reports.attribute.causes import Cause
 from reports.compare.outputs import forms, other_bits
 from reports.compare.rows import OPERATOR
-from reports.load.evidence import Evidence
 from reports.model import Comparison
 from reports.render.verdict_text import BROKE, LESS_EXACT, REFUSED, RIGHT, SLOWER, WRONG, Told, outcome
 from reports.render.verdict_text import sides as sides_of
-from reports.text import bisect_command, count_of, short
+from reports.text import count_of, short
 
 LAYOUTS = ("contiguous", "channels_last", "strides")
 
@@ -87,26 +86,6 @@ def _mended(told: Told) -> str | None:
 
 def _mistyped(row: Comparison) -> bool:
     return all(protocol.HAS_NO in side.message for side in sides_of([row]).values())
-
-
-def command(evidence: Evidence, told: Told, causes: Sequence[Cause]) -> str:
-    """A bisection of what got worse: of the package, if that is why."""
-    run = evidence.run
-    if run.sides:
-        return ""
-    worse = [row for row in told.rows if row.correctness.verdict in (model.REGRESSED, model.LESS_EXACT)]
-    slower = [row for row in told.rows if any(timed.verdict == model.REGRESSED for timed in row.timed)]
-    for rows, what in ((worse, "correctness"), (slower, "latency")):
-        stacks = [evidence.environments.get(name) for name in (rows[0].baseline, rows[0].environment)] if rows else []
-        if len(stacks) == 2 and all(stack is not None and stack.executor != "host" for stack in stacks):
-            good, bad = (stack.torch for stack in stacks if stack is not None)
-            package = [each for each in causes if each.cause == COMPONENT_MOVED and rows[0].id in each.rows]
-            if good == bad or package:
-                return next((each.next_command for each in package if "--component" in each.next_command), "")
-            return bisect_command(
-                run.command, good=good, bad=bad, what=what, workload=rows[0].workload, device=rows[0].device
-            )
-    return ""
 
 
 def open_questions(told: Told) -> list[str]:

@@ -20,11 +20,12 @@ from reports.compare.rows import SUBJECTS, significance
 from reports.model import Comparison
 from reports.render import pictures
 from reports.render.answers import MOST, Answer, Answers
+from reports.render.grid import GridCell
 from reports.render.method import method_values
 from reports.render.report import Measured, Report
 from reports.render.tables import correctness_facts, latency_facts, memory_facts, modes, tables
 from reports.render.templating import html_templates, inlined, pack, render_html
-from reports.render.verdict_text import OPEN_TIME, GridCell
+from reports.render.verdict_text import OPEN_TIME
 from reports.text import percent
 
 MEASURED_SHOWN = 240

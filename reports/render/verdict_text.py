@@ -12,11 +12,12 @@ from packaging.version import Version as Number
 
 from harness.worker import protocol
 from reports import model
-from reports.compare.memory import memory_open, memory_text
+from reports.compare.memory import memory_text
 from reports.compare.properties import differs_though_right, unrepeatable
 from reports.compare.rows import correctness_moved
 from reports.model import Comparison, CorrectnessSide, Latency, LatencySide
-from reports.text import TIMES, change_text, memory_change, percent, rate_text, span, time_text, together
+from reports.render.grid import GridCell, memory_cell, moved_text, time_cell
+from reports.text import change_text, memory_change, percent, rate_text, time_text, together
 
 # What one side came to.
 RIGHT, WRONG, UNBUILT, UNLOADED, REFUSED = "right", "wrong", "does not build", "does not load", "refused"
@@ -36,12 +37,14 @@ BROKE, LESS_EXACT, SLOWER, UNDECIDED, NEARLY, OPEN_TIME, DOES_NOT_RUN, FIXED, SU
     "fixed", "newly supported", "more exact", "faster", "fine",
 )  # fmt: skip
 MORE_MEMORY, LESS_MEMORY = "more memory", "less memory"
+LATENT = "latent bug"  # it passes every trial, and a fault in it is proven all the same
 NOT_RUN = "not_run"
 STATES = {
     BROKE: model.REGRESSED,
     WRONG: model.FAILING,
     UNREPEATABLE: model.FAILING,
     DOES_NOT_RUN: model.BROKEN,
+    LATENT: model.FAILING,
     LESS_EXACT: model.LESS_EXACT,
     SLOWER: model.REGRESSED,
     MORE_MEMORY: model.REGRESSED,
@@ -60,11 +63,12 @@ STATES = {
 }
 ORDER = tuple(STATES)
 COLOURS = {
-    RIGHT: model.PASS, **dict.fromkeys((*WRONGS, UNREPEATABLE), model.FAILING),
+    RIGHT: model.PASS, **dict.fromkeys((*WRONGS, UNREPEATABLE, LATENT), model.FAILING),
     REFUSED: model.UNSUPPORTED, NOT_THERE: model.UNSUPPORTED, OPEN: model.UNDECIDED, ABSENT: NOT_RUN,
 }  # fmt: skip
 
 
+UNKNOWN = (UNDECIDED, OPEN_TIME)
 SAID = 2  # clauses of a line
 COARSE = 0.1  # the smallest effect that counts, from which a time that did not change is told with it
 
@@ -76,19 +80,6 @@ class Clause:
     state: str
     text: str
     rows: tuple[Comparison, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class GridCell:
-    """One subject in one version: its outputs, and its time against the baseline's; each with a verdict for colour. Its
-    memory, where that moved."""
-
-    outputs: str
-    verdict: str
-    time: str = ""
-    time_verdict: str = ""
-    memory: str = ""
-    memory_verdict: str = ""
 
 
 def outcome(side: CorrectnessSide) -> str:
@@ -149,16 +140,28 @@ def by_workload(rows: Iterable[Comparison]) -> dict[str, list[Comparison]]:
 
 class Told:
     """What is said of one subject's rows, none of which is of an A/A control. `names`: of environments; `same_build`:
-    nothing is known of another build, which may be why it moved."""
+    nothing is known of another build, which may be why it moved. `faults`: those that are proven, whatever trials
+    say."""
 
-    def __init__(self, rows: Sequence[Comparison], names: Mapping[str, str], same_build: bool = True) -> None:
+    def __init__(
+        self,
+        rows: Sequence[Comparison],
+        names: Mapping[str, str],
+        same_build: bool = True,
+        faults: Sequence[str] = (),
+    ) -> None:
         self.rows, self.names, self.same_build = rows, names, same_build
         self.workloads = by_workload(rows)
-        self.right_rows = [row for row in rows if set(map(outcome, sides([row]).values())) == {RIGHT}]
-        # What is well is said of outputs first, then of times.
+        outcomes = [(row, set(map(outcome, sides([row]).values()))) for row in rows]
+        self.right_rows = [row for row, found in outcomes if found == {RIGHT}]
+        self.ran_rows = [row for row, found in outcomes if found <= {RIGHT, OPEN}]  # whose times count
+        passes = any(RIGHT in found for _, found in outcomes) and not any(found & set(BAD) for _, found in outcomes)
+        self.faults = tuple(faults) if passes else ()
+        # What is known is said first, and what is well of outputs before times.
         least = ORDER.index(NEARLY)
-        every = [*self._outputs(), *self._times(), *self._memory()]
-        self.clauses = sorted(every, key=lambda each: min(ORDER.index(each.state), least))
+        outputs = [each for each in self._outputs() if not (self.faults and each.state == RIGHT)]
+        every = [*self._latent(), *outputs, *self._times(), *self._memory()]
+        self.clauses = sorted(every, key=lambda each: (each.state in UNKNOWN, min(ORDER.index(each.state), least)))
         state = min((each.state for each in every), key=ORDER.index)
         times = [timed for row in rows for timed in row.timed]
         fine = state == RIGHT and all(timed.verdict == model.PASS for timed in times) and not rows[0].alone
@@ -195,6 +198,15 @@ class Told:
 
     # -- outputs
 
+    def _latent(self) -> list[Clause]:
+        if not self.faults:
+            return []
+        passing = {name for row in self.rows for name, side in sides([row]).items() if outcome(side) == RIGHT}
+        where = self.where([name for name in self.names if name in passing])
+        proven = f"{together(self.faults)} {'is' if len(self.faults) == 1 else 'are'} proven"
+        text = f"latent bug: every trial passes {where}, and {proven}"
+        return [Clause(state=LATENT, text=text, rows=tuple(self.rows))]
+
     def _outputs(self) -> list[Clause]:
         found: dict[tuple[str, str, str], list[Comparison]] = {}
         for rows in self.workloads.values():
@@ -217,13 +229,14 @@ class Told:
         said = {name: outcome_text(side) for name, side in sides(rows).items()}
         states, moved = self._states(said), {name for name in verdicts if verdicts[name] in model.WORSE}
         if any(word in BAD for word in found.values()):
-            if first != RIGHT:
+            stops = [word for word in others if word in BAD and word not in (*WRONGS, UNREPEATABLE)]
+            if first != RIGHT and not (first == OPEN and stops and not set(others) & set(WRONGS)):
                 return self._bad_at_first(found, states, verdicts)
             broke = [name for name in found if found[name] in BAD and name in moved]
             if broke:
                 return BROKE, f"broke {self.where(broke[:1])}", f": {states}"
             return WRONG, states, BY_CHANCE
-        if first == RIGHT and REFUSED in others:
+        if first in (RIGHT, OPEN) and REFUSED in others:
             gone = [name for name in found if found[name] == REFUSED]
             return BROKE, f"no longer supported {self.where(gone[:1])}", f": {states}"
         if ABSENT in found.values():
@@ -231,8 +244,8 @@ class Told:
             return (RIGHT if first == ABSENT and set(others) == {RIGHT} else ABSENT), states, ""
         if set(found.values()) == {REFUSED}:
             return REFUSED, states, ""
-        if first == REFUSED and RIGHT in others:
-            new = [name for name in found if found[name] == RIGHT]
+        if first == REFUSED and {RIGHT, OPEN} & set(others):
+            new = [name for name in found if found[name] in (RIGHT, OPEN)]
             return SUPPORTED, f"newly supported {self.where(new[:1])}", f": {states}"
         if OPEN in found.values() or (not rows[0].alone and model.UNDECIDED in verdicts.values()):
             return UNDECIDED, f"correctness undecided: {states}", ""
@@ -274,21 +287,48 @@ class Told:
         for verdict, state in ((model.REGRESSED, SLOWER), (model.IMPROVED, FASTER)):
             moved = [
                 (row, mode, timed)
-                for row in self.right_rows
+                for row in self.ran_rows
                 for mode, timed in row.modes.items()
                 if timed.verdict == verdict
             ]
             if moved:
                 own = {row.id: row for row, _, _ in moved}
                 found.append(Clause(state=state, text=self._moved(moved, state), rows=tuple(own.values())))
-        for verdict, state, text in (
-            (model.ABOUT, NEARLY, "its time changed by about the smallest effect that counts"),
-            (model.UNDECIDED, OPEN_TIME, "whether its time changed is undecided"),
-        ):
-            rows = [row for row in self.right_rows if not row.alone and verdict in {each.verdict for each in row.timed}]
-            if rows:
-                found.append(Clause(state=state, text=text + self.on(rows), rows=tuple(rows)))
+        return [*found, *self._nearly(), *self._open_times()]
+
+    def _nearly(self) -> list[Clause]:
+        """What changed by about the threshold, slower and faster apart: in which direction, how far, how sure."""
+        about = [
+            (row, mode, timed)
+            for row in self.ran_rows
+            for mode, timed in row.modes.items()
+            if timed.verdict == model.ABOUT and not row.alone
+        ]
+        found = []
+        for state in (SLOWER, FASTER):
+            moved = [each for each in about if ((each[2].ratio or 1.0) >= 1) == (state == SLOWER)]
+            if moved:
+                least = max(timed.min_effect for _, _, timed in moved)
+                text = f"{self._moved(moved, state)}, about the smallest effect that counts ({percent(least)})"
+                rows = {row.id: row for row, _, _ in moved}
+                found.append(Clause(state=NEARLY, text=text, rows=tuple(rows.values())))
         return found
+
+    def _open_times(self) -> list[Clause]:
+        undecided = [
+            (row, timed)
+            for row in self.ran_rows
+            for timed in row.timed
+            if timed.verdict == model.UNDECIDED and not row.alone
+        ]
+        if not undecided:
+            return []
+        rows = list({row.id: row for row, _ in undecided}.values())
+        seen = [timed for _, timed in undecided if timed.ratio is not None]
+        farthest = max(seen, key=lambda each: abs(math.log(each.ratio or 1.0)), default=None)
+        ratio = f": {'at most ' * (len(seen) > 1)}{change_text(farthest)}" if farthest else ""
+        text = f"whether its time changed is undecided{self.on(rows)}{ratio}"
+        return [Clause(state=OPEN_TIME, text=text, rows=tuple(rows))]
 
     def _moved(self, moved: Sequence[tuple[Comparison, str, Latency]], state: str) -> str:
         """34% slower since 2.5.0 [30%, 38%]; of several the one that moved farthest. What is slower in its backward
@@ -300,7 +340,8 @@ class Told:
         alone = "backward alone " if moved[0][1] == model.BACKWARD else ""
         up = "up to " if len({row.id for row in rows}) > 1 else ""
         graph = " (replayed as a CUDA graph)" if all(mode == model.HOT for _, mode, _ in moved) else ""
-        return f"{alone}{up}{moved_text(timed, state)} {self._place(rows)}{graph}{self.on(rows)}{parts}"
+        changed = moved_text(timed, "less time" if state == FASTER else state)
+        return f"{alone}{up}{changed} {self._place(rows)}{graph}{self.on(rows)}{parts}"
 
     def _place(self, rows: Sequence[Comparison]) -> str:
         """The versions in which these moved: since the first, or in each."""
@@ -314,7 +355,7 @@ class Told:
     def _memory(self) -> list[Clause]:
         found = []
         for verdict, state in ((model.REGRESSED, MORE_MEMORY), (model.IMPROVED, LESS_MEMORY)):
-            rows = [row for row in self.right_rows if row.memory.verdict == verdict]
+            rows = [row for row in self.ran_rows if row.memory.verdict == verdict]
             if rows:
                 most = max((row.memory for row in rows), key=lambda each: abs(math.log(each.ratio or 1.0)))
                 up = "up to " if len(rows) > 1 else ""
@@ -343,7 +384,8 @@ class Told:
         own_sides = [sides([row])[environment] for row in {row.workload: row for row in rows}.values()]
         counted = Counter(map(outcome_text, own_sides))
         worst = next((word for word in (*BAD, REFUSED, NOT_THERE, ABSENT, OPEN, RIGHT) if counted[word]), ABSENT)
-        text = worst if len(counted) < 2 else f"{worst} on {counted[worst]} of {counted.total()}"
+        worst = LATENT if worst == RIGHT and self.faults else worst
+        text = worst if len(counted) < 2 or worst == LATENT else f"{worst} on {counted[worst]} of {counted.total()}"
         own = [row for row in rows if row.environment == environment and not row.alone]
         right = [row for row in own if row in self.right_rows] or own
         if len(self.workloads) == 1 and rows and (rate := sides(rows[:1])[environment].rate):
@@ -354,43 +396,4 @@ class Told:
             medians = {row.latency.baseline.median_us for row in rows} - {None}
             one = next(iter(medians)) if len(self.workloads) == 1 and medians else None
             return GridCell(outputs=text, verdict=verdict, time=time_text(one) if one else "")
-        return GridCell(outputs=text, verdict=verdict, **_time_cell(right), **_memory_cell(right))
-
-
-def _memory_cell(rows: Sequence[Comparison]) -> dict[str, str]:
-    """Where it moved, or may have, of all rows the one that moved farthest."""
-    moved = [row.memory for row in rows if row.memory.verdict in (model.REGRESSED, model.IMPROVED)]
-    moved = moved or [row.memory for row in rows if memory_open(row)]
-    if not moved:
-        return {}
-    worst = min(moved, key=lambda each: (model.VERDICTS.index(each.verdict), -abs(math.log(each.ratio or 1.0))))
-    undecided = ": undecided" if worst.verdict == model.UNDECIDED else ""
-    return {"memory": f"{memory_text(worst)}{undecided}", "memory_verdict": worst.verdict}
-
-
-def _time_cell(rows: Sequence[Comparison]) -> dict[str, str]:
-    """Of each row the worst of its times."""
-    measured = [[timed for timed in row.timed if timed.ratio] for row in rows]
-    times = [min(own, key=lambda each: model.VERDICTS.index(each.verdict)) for own in measured if own]
-    if not times:
-        return {}
-    worst = min(times, key=lambda each: model.VERDICTS.index(each.verdict))
-    ratios = sorted(each.ratio or 1.0 for each in times)
-    text = change_text(times[0]) if len(times) == 1 else span(ratios, "{:.2f}" + TIMES)
-    if any(each.baseline.wrong_output or each.this.wrong_output for each in times):
-        return {"time": f"{text}, of a wrong output"}
-    return {"time": text, "time_verdict": worst.verdict}
-
-
-def moved_text(timed: Latency, state: str) -> str:
-    """34% slower [30%, 38%]; beyond a factor of two as the factor itself."""
-    ratio, low, high = timed.ratio or 1.0, timed.low, timed.high
-    word = "the time" if ratio >= 2 else "less time" if state == FASTER else state
-
-    def form(value: float) -> str:
-        return f"{value:.2f}{TIMES}" if ratio >= 2 else percent(abs(value - 1))
-
-    if low is None or high is None:
-        return f"{form(ratio)} {word} (no interval)"
-    ends = sorted((low, high), key=lambda value: abs(value - 1))
-    return f"{form(ratio)} {word} [{form(ends[0])}, {form(ends[1])}]"
+        return GridCell(outputs=text, verdict=verdict, **time_cell(right), **memory_cell(right))

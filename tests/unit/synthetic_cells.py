@@ -238,16 +238,17 @@ def launch_record(
             centre = usual * case.slowdown * luck
             samples = np.sort(centre * (1 + 0.01 * generator.standard_normal(spec.samples)))
             samples[len(samples) // 2] = centre
+            status = protocol.OK if case.status == protocol.UNDECIDABLE else case.status  # that is timed all the same
             timings.append(
                 Timing(
-                    status=case.status, message=case.message, workload=workload, target=target, order=order,
+                    status=status, message=case.message, workload=workload, target=target, order=order,
                     clock="cuda_event" if cuda else "perf_counter_ns", warmup_calls=5,
-                    samples_us=[round(float(s), 4) for s in samples] if case.status == "ok" else [],
+                    samples_us=[round(float(s), 4) for s in samples] if status == "ok" else [],
                     correct=not case.timed_wrong if target == "kernel" else None,
                     busy_processors=_busy(spec, environment, target),
                     switches_per_ms=spec.switches_per_ms.get(environment if target == "kernel" else target, 0.2),
                     threads_started=spec.threads_started.get(environment if target == "kernel" else target, 0.1),
-                    memory=_memory(spec, environment, target, index) if case.status == "ok" else None,
+                    memory=_memory(spec, environment, target, index) if status == "ok" else None,
                     **(_gpu_fields(spec, case, environment, index, usual * luck, generator) if cuda else {}),
                 )
             )  # fmt: skip

@@ -25,6 +25,7 @@ from reports.compare.correctness import FAILED
 from reports.compare.factors import DIFFERS, SAME, UNKNOWN, operators_seen
 from reports.compare.rows import memory_moved
 from reports.model import Seen
+from reports.text import change_text
 
 
 def stops_everywhere(case: CaseFacts) -> Cause | None:
@@ -212,7 +213,7 @@ def nothing_moved(case: CaseFacts) -> Cause | None:
     known = case.unsteady or all(cell.bits.state != UNKNOWN for cell in cells)
     latencies = [(cell, latency) for cell in cells for latency in cell.row.timed]
     unsure = [(cell, latency) for cell, latency in latencies if latency.verdict == model.UNDECIDED]
-    about = [cell.workload for cell, latency in latencies if latency.verdict == model.ABOUT]
+    about = [f"{cell.workload} {change_text(latency)}" for cell, latency in latencies if latency.verdict == model.ABOUT]
     time_moved = any(latency.verdict in CALLED for _, latency in latencies)
     whole = len(same) == len(cells)
     trials = number(sum(cell.row.correctness.bits.identical for cell in same), "trial")
@@ -231,7 +232,7 @@ def nothing_moved(case: CaseFacts) -> Cause | None:
     if memory:
         also += " The memory of its calls changed, which has a card of its own."
     if about:
-        also += f" Its time changed on {listed(about)}, by about the smallest effect that counts."
+        also += f" Its time changed by about the smallest effect that counts: {listed(about)}."
     if unsure:
         also += f" It is undecided whether its time changed on {listed(cell.workload for cell, _ in unsure)}."
     return make(
