@@ -14,11 +14,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from harness.worker.text import plain
+
 
 def printable(text: str) -> str:
     """Without what would command a terminal: some of it was written by the code under test."""
-    return "".join(character if character.isprintable() or character == "\n" else "\N{REPLACEMENT CHARACTER}"
-                   for character in text)  # fmt: skip
+    return plain(text).replace("\t", " ")
 
 
 class Display:

@@ -99,7 +99,8 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputSide:
-    """One output of a problem's model in one environment; of a tensor alone the name is empty. `sha256`: per trial."""
+    """One output of a problem's model in one environment; of a tensor alone the name is empty. `sha256`: per trial.
+    `wrong`: in some trial, by the rule that decides."""
 
     name: str
     dtype: str
@@ -107,6 +108,7 @@ class OutputSide:
     layout: str
     max_units: float | None
     sha256: tuple[str, ...]
+    wrong: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

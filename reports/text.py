@@ -13,7 +13,8 @@ from typing import Any
 
 from harness.schema.run_records import WorkloadInfo
 from harness.typed import typed_by_nox, words_of
-from harness.worker import layouts
+from harness.worker import layouts, protocol
+from harness.worker.text import cut, last_line, plain
 from reports.model import BACKWARD, COLD, Comparison, CorrectnessSide, Judged, LatencySide, Memory, Rate, Rates
 
 ABSENT = "\N{EM DASH}"
@@ -45,6 +46,14 @@ def together(texts: Iterable[str]) -> str:
 def short(text: str, length: int = 120) -> str:
     """The beginning of a message; the whole is with the row's evidence."""
     return text if len(text) <= length else f"{text[: length - 1].rstrip()}\N{HORIZONTAL ELLIPSIS}"
+
+
+def message_text(ended: CorrectnessSide, length: int = 300) -> str:
+    """The message of something that ended, both ends of it, and the last line of its log, which it may not have."""
+    message, last = cut(plain(ended.message or words(ended.status)), length), last_line(plain(ended.log_excerpt))
+    if ended.status in protocol.RAN or not last or last in ended.message:
+        return message
+    return f"{message}; the last line of its log: {cut(last, length // 2)}"
 
 
 # C++ functions that many operators are made of, and what they are given by every one of those.

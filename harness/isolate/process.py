@@ -23,6 +23,7 @@ from typing import IO
 import psutil
 
 from harness.isolate.logs import CappedLog
+from harness.worker.text import plain
 
 GUARD = Path(__file__).with_name("guard.py")
 MARK = "KERNEL_MATRIX_CHILD"
@@ -122,6 +123,7 @@ def tail(path: Path, size_bytes: int = LOG_EXCERPT_BYTES) -> str:
             text = file.read().decode("utf-8", "replace")
     except OSError:
         return ""
+    text = plain(text)
     return text if whole else "[...]\n" + (text.partition("\n")[2] or text)
 
 

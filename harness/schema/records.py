@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from harness.worker import protocol
+from harness.worker.text import cut
 
 Status = protocol.Status
 Device = Literal["cpu", "cuda"]
@@ -26,7 +27,7 @@ class Record(BaseModel):
 
 def _cut(most: int) -> AfterValidator:
     """Much of this text was written by the code under test, which may write without end."""
-    return AfterValidator(lambda text: text if len(text) <= most else f"{text[: most - 5]}[...]")
+    return AfterValidator(lambda text: cut(text, most))
 
 
 class Outcome(Record):

@@ -23,14 +23,12 @@ import copy
 import importlib.machinery
 import importlib.util
 import os
-import sys
-import traceback
 from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Union
 
 import torch
 
-from . import operator_problem, protocol, tensors, wire
+from . import operator_problem, protocol, tensors, text, wire
 
 if TYPE_CHECKING:
     from .problem import ProblemWorkload
@@ -39,10 +37,6 @@ if TYPE_CHECKING:
 Call = Callable[[], Any]  # runs the kernel once, and gives its output
 Fill = Callable[[Any], Any]  # puts a pattern into a tensor, and gives the tensor
 
-EXCERPT_CHARACTERS = 8000
-STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
-LINE_TELLS = (ImportError, NameError, AttributeError)  # of a SyntaxError the message has it
-OURS = (os.path.dirname(os.path.abspath(__file__)) + os.sep, "<frozen importlib")
 NO_FORWARD = 'is missing the required "forward" function'  # said of a module: no refusal of PyTorch's
 # Said by Triton 2.1 and 3.1: of a tensor on the CPU, of a machine without a GPU, of a tensor on the CPU beside a GPU.
 TRITON_NEEDS_GPU = ("Cannot find backend for cpu", "0 active drivers", "cannot be accessed from Triton (cpu tensor?)")
@@ -51,58 +45,14 @@ _detach = torch.Tensor.detach
 
 def failure(error: BaseException, doing: str) -> wire.Failed:
     """What an exception is that the code under test raised while `doing`."""
-    lines = text_of(error).strip().splitlines() or ["(no message)"]
+    whole = text.text_of(error)
     status: protocol.Status = protocol.CRASHED
-    if issubclass(type(error), NotImplementedError) and NO_FORWARD not in lines[0]:
+    if issubclass(type(error), NotImplementedError) and NO_FORWARD not in whole:
         status = protocol.UNSUPPORTED
-    if any(text in lines[0] for text in TRITON_NEEDS_GPU):
+    if any(words in whole for words in TRITON_NEEDS_GPU):
         status, doing = protocol.UNSUPPORTED, f"Triton's kernels run on a GPU alone: {doing}"
-    where = _place() if issubclass(type(error), LINE_TELLS) else ""
-    message = f"{doing} raised {type_name(error)}: {lines[0]}"[: protocol.MESSAGE_CHARACTERS - len(where)] + where
-    excerpt = said(_traceback)
-    return wire.Failed(status, message, excerpt[-EXCERPT_CHARACTERS:])
-
-
-def _place() -> str:
-    """`` (solution.py:12)``: the last line of a file of the user's that the exception that is handled came through;
-    empty where there is none."""
-    found, trace = "", sys.exc_info()[2]
-    while trace is not None:
-        name = trace.tb_frame.f_code.co_filename
-        if name.endswith(".py") and not name.startswith((*OURS, STANDARD_LIBRARY)) and "-packages" not in name:
-            found = f" ({said(partial(os.path.basename, name))}:{trace.tb_lineno})"
-        trace = trace.tb_next
-    return found[: protocol.MESSAGE_CHARACTERS // 4]
-
-
-def _traceback() -> str:
-    """Of the exception that is handled, from the first line on that is not this package's own."""
-    kind, error, trace = sys.exc_info()
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(OURS):
-        trace = trace.tb_next
-    return "".join(traceback.format_exception(kind, error, trace))
-
-
-def said(make: Callable[[], object]) -> str:
-    """Text from the code under test, whatever that does when it is asked: printable, and of our own type."""
-    try:
-        text = str.__str__(str(make()))  # what __str__ returns may be of a subclass
-    except BaseException:
-        text = "(its text cannot be had)"
-    if len(text) > 2 * EXCERPT_CHARACTERS:
-        text = f"{text[:EXCERPT_CHARACTERS]}\n[...]\n{text[-EXCERPT_CHARACTERS:]}"
-    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
-
-
-def text_of(error: BaseException) -> str:
-    return said(lambda: error)
-
-
-def type_name(value: object) -> str:
-    return said(lambda: _name_of(type(value)))[: protocol.MESSAGE_CHARACTERS]
-
-
-_name_of: Callable[[type], str] = type.__dict__["__name__"].__get__  # a metaclass may have another
+    message = text.raised(error, doing, protocol.MESSAGE_CHARACTERS)
+    return wire.Failed(status, message, text.said(text.traceback_text)[-text.EXCERPT_CHARACTERS :])
 
 
 @contextlib.contextmanager
@@ -205,7 +155,7 @@ class Extension:
         chooses = None if self.workload.options or self.workload.backward else self.chooses
         if chooses is None:
             return ""
-        return said(lambda: chooses(arguments[0], *self._rest()))[: protocol.MESSAGE_CHARACTERS]
+        return text.said(lambda: chooses(arguments[0], *self._rest()))[: protocol.MESSAGE_CHARACTERS]
 
 
 class Model:
@@ -275,7 +225,7 @@ def checked(output: Any, workload: Workload, device: str) -> Any:
     """
     if type(output) is not torch.Tensor:
         kind = "a subclass of torch.Tensor" if issubclass(type(output), torch.Tensor) else "not a tensor"
-        name = "None" if output is None else type_name(output)
+        name = "None" if output is None else text.type_name(output)
         raise wire.Failed(protocol.WRONG, f"returned {name}, {kind}; expected {workload.expected()}")
     output = _detach(output)  # a tensor's own attributes, which can hide its methods, stay behind
     if output.layout is not torch.strided:

@@ -15,7 +15,7 @@ import sys
 import zipfile
 from typing import Any
 
-from . import abi, elf, kernels, protocol, shared_object, wire
+from . import abi, elf, kernels, protocol, shared_object, text, wire
 from .workload import AttentionWorkload
 
 MOST_BYTES = 16 << 30  # of a wheel, unpacked
@@ -78,13 +78,13 @@ def _try(artifact: str, entry: str, result: wire.BuildResult) -> None:
                 result.provided = abi.provided(artifact)
             return
         except BaseException as error:
-            said = kernels.text_of(error)
+            said = text.text_of(error)
             failure = abi.explain(said, artifact)
             if failure.kind == "other":
-                failure.reason = f"it raised {kernels.type_name(error)}: {failure.reason}"
+                failure.reason = f"it raised {text.type_name(error)}: {failure.reason}"
     result.refused = failure
     message = f"{name} cannot be loaded: {failure.reason}" + (f"; {failure.remedy}" if failure.remedy else "")
-    raise wire.Failed(protocol.BUILD_FAILED, message[: protocol.MESSAGE_CHARACTERS], said[: kernels.EXCERPT_CHARACTERS])
+    raise wire.Failed(protocol.BUILD_FAILED, message[: protocol.MESSAGE_CHARACTERS], said[: text.EXCERPT_CHARACTERS])
 
 
 def _load(artifact: str, entry: str) -> Any:

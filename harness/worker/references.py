@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable, ContextManager, Iterable, Itera
 
 import torch
 
-from . import operator_problem, outputs, protocol, tensors, wire
+from . import kernels, operator_problem, outputs, protocol, tensors, wire
 
 if TYPE_CHECKING:
     from .problem import ProblemWorkload
@@ -154,10 +154,10 @@ class ModelReference:
         except wire.Failed as error:
             said = str(error)
             words = said if protocol.HAS_NO in said else f"{self.workload.name} {said}"
-            raise wire.Failed(error.status, words) from None
+            raise wire.Failed(error.status, words, error.log_excerpt) from None
         except Exception as error:
-            message = f"{self.workload.name} raised {type(error).__name__}: {error}"
-            raise wire.Failed(protocol.UNSUPPORTED, message) from None
+            failed = kernels.failure(error, self.workload.name)
+            raise wire.Failed(protocol.UNSUPPORTED, failed.message, failed.log_excerpt) from None
 
     def active(self) -> ContextManager[None]:
         return contextlib.nullcontext()

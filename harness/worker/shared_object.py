@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from . import dtypes, native, protocol, tensors
-from .kernels import Extension, blamed, said
+from .kernels import Extension, blamed
+from .text import said
 
 if TYPE_CHECKING:
     from .workload import AttentionWorkload

@@ -136,8 +136,9 @@ def side(evidence: Evidence, cell: Cell, target: str) -> CorrectnessSide:
                 layout=output.layout,
                 max_units=output.truth.max_units if output.truth else None,
                 sha256=tuple(output.output_sha256),
+                wrong=output.truth is not None and output.truth.passed.get(record.decides) != recipe.trials,
             )
-            for _, result in results
+            for recipe, result in results
             for output in result.outputs
         ],
     )

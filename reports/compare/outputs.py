@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reports.model import Comparison, OutputSide
+from harness.worker import protocol
+from reports.model import Comparison, CorrectnessSide, OutputSide
 
 
 def pairs(row: Comparison) -> Iterator[tuple[OutputSide, OutputSide]]:
@@ -20,6 +21,13 @@ def other_bits(row: Comparison) -> list[str]:
     if row.alone or bits.unsteady or not bits.compared or bits.inputs_differ:
         return []
     return [shown(here) for base, here in pairs(row) if base.sha256 != here.sha256]
+
+
+def wrong_outputs(side: CorrectnessSide) -> list[str]:
+    """Names of the outputs that are wrong, where others are right; empty where all are, or only one is given."""
+    wrong = dict.fromkeys(shown(output) for output in side.outputs if output.wrong)
+    every = dict.fromkeys(map(shown, side.outputs))
+    return list(wrong) if side.status == protocol.WRONG and 0 < len(wrong) < len(every) else []
 
 
 def forms(row: Comparison) -> list[tuple[str, str, str]]:

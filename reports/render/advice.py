@@ -28,6 +28,7 @@ from reports.attribute.facts.experiments import findings
 from reports.attribute.sizes import reproduced_at, sizes_text
 from reports.attribute.wording import launches_command
 from reports.compare.memory import memory_open, memory_text
+from reports.compare.outputs import wrong_outputs
 from reports.compare.properties import one_length
 from reports.compare.rows import KERNEL
 from reports.load.evidence import Evidence
@@ -46,7 +47,7 @@ from reports.render.verdict_text import (
     outcome,
     sides,
 )
-from reports.text import bisect_command, shape_text, short, words
+from reports.text import bisect_command, message_text, shape_text, short, words
 
 RETURNED = "; expected "  # of the message on an output that could not be compared
 NO_WORSE = (ABSENT, *ORDER[ORDER.index(NEARLY) :])  # states in which nothing got worse
@@ -73,6 +74,17 @@ def proven_faults(evidence: Evidence, causes: Sequence[Cause], rows: Sequence[Co
     faults = [part for cause in causes for part in (cause, *cause.parts) if part.cause in FAULTS]
     found = [each for each in faults if each.grade == DECISIVE or each.cause in checked]
     return list(dict.fromkeys(PROVEN.get(each.cause, each.name) for each in found))
+
+
+def wrong_parts(told: Told) -> list[str]:
+    """Which outputs are wrong, such as one gradient, where others are right."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for row in told.rows:
+        for name, side in sides([row]).items():
+            if wrong := wrong_outputs(side):
+                text = f"what is wrong is {', '.join(wrong)}; the other outputs are right"
+                found.setdefault(text, []).append((row.workload, name))
+    return [f"{text} ({_places(told, places)})" for text, places in found.items()]
 
 
 def why(causes: Sequence[Cause], changed: Sequence[str] = ()) -> list[str]:
@@ -244,7 +256,7 @@ def open_questions(evidence: Evidence, told: Told) -> list[str]:
         for name, side in own.items():
             word = outcome(side)
             if word not in (RIGHT, WRONG, UNREPEATABLE) and (side.message or word == ABSENT):
-                text = f"{word}: {short(side.message or words(side.status), 200)}"
+                text = f"{word}: {message_text(side)}"
                 found.setdefault(text, []).append((row.workload, name))
         if row.correctness.verdict == model.UNDECIDED and ABSENT not in map(outcome, own.values()):
             text = f"correctness undecided: {short(row.correctness.why, 200)}"

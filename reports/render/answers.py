@@ -281,7 +281,7 @@ def _answer(
         device=row.device,
         state=told.state,
         what=told.text + _built_otherwise(told),
-        also=tuple(told.more),
+        also=(*advice.wrong_parts(told), *told.more),
         why=tuple(advice.graded_names(leads)),
         cards=tuple(dict.fromkeys(each.number for each, _ in cards)),
         grid={row.target: [told.cell(name) for name in told.names]},

@@ -14,7 +14,7 @@ from reports.compare.rows import OPERATOR
 from reports.model import Comparison
 from reports.render.verdict_text import BROKE, LESS_EXACT, REFUSED, RIGHT, SLOWER, WRONG, Told, outcome
 from reports.render.verdict_text import sides as sides_of
-from reports.text import count_of, short
+from reports.text import count_of, message_text, short
 
 LAYOUTS = ("contiguous", "channels_last", "strides")
 
@@ -94,7 +94,7 @@ def open_questions(told: Told) -> list[str]:
     for row in told.rows:
         for name, side in sides_of([row]).items():
             if outcome(side) not in (RIGHT, WRONG) and side.message and protocol.HAS_NO not in side.message:
-                found.setdefault(short(side.message, 200), []).append(f"{row.workload} {told.where([name])}")
+                found.setdefault(message_text(side), []).append(f"{row.workload} {told.where([name])}")
     return [f"{text} ({_listed(places)})" for text, places in found.items()]
 
 

@@ -1,4 +1,4 @@
-"""What is known comes first: a change of time before what cannot be judged, and a proven fault before trials that pass."""
+"""What is known comes first: a change of time before what cannot be judged, a proven fault before trials that pass."""
 
 from __future__ import annotations
 

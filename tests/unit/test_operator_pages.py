@@ -10,6 +10,7 @@ import pytest
 
 from reports.compare.outputs import forms, other_bits
 from reports.model import Bits, Correctness, CorrectnessSide, OutputSide
+from reports.render.advice import wrong_parts
 from reports.render.of_operators import also, changes, to_do
 from reports.render.verdict_text import BROKE
 
@@ -75,6 +76,17 @@ def test_outputs_of_one_row_share_a_sentence() -> None:
         "in 2.5.0, dq is strided as (4, 3, 2, 1) (contiguous in 2.1.0), dk is contiguous (strided as (1, 2, 3, 4) in "
         "2.1.0): what comes next may have to copy it (w)",
     ]
+
+
+def test_the_gradient_that_is_wrong_is_named_where_others_are_right() -> None:
+    outputs = [output("y"), replace(output("grad of x"), wrong=True)]
+    row = row_of([output("y"), output("grad of x")], outputs)
+    row.correctness = replace(row.correctness, this=replace(row.correctness.this, status="wrong"))
+    told: Any = SimpleNamespace(rows=[row], names={"a": "2.1.0", "b": "2.5.0"}, where=lambda names: "in 2.5.0")
+    assert wrong_parts(told) == ["what is wrong is grad of x; the other outputs are right (w, in 2.5.0)"]
+    both = replace(row.correctness.this, outputs=[replace(each, wrong=True) for each in outputs])
+    row.correctness = replace(row.correctness, this=both)
+    assert wrong_parts(told) == []
 
 
 def test_where_the_verdict_moved_other_bits_are_no_news() -> None:

@@ -59,7 +59,15 @@ OF_PYTORCH = re.compile(
 HARMLESS = re.compile(r"-(generate-dependencies|-generate-dependencies|MMD|MF|MD|isystem|I|L|l|Wl,)")
 FLAG = re.compile(r"(?<![\w$/.-])-[A-Za-z][^\s]*")
 
+# The user's line that an exception came through, behind its message: the words there are the user's.
+PLACE = re.compile(r" \([^()\s]+\.py:\d+(: .*)?\)$", re.DOTALL)
+
 Ended = Outcome | CorrectnessSide
+
+
+def _words(ended: Ended) -> str:
+    """The message, without the user's line."""
+    return PLACE.sub("", ended.message)
 
 
 def died(ended: Ended) -> bool:
@@ -80,18 +88,18 @@ def asserted(side: CorrectnessSide) -> str:
 
 def lacks_code(side: CorrectnessSide) -> bool:
     """Ended with PyTorch's words for a combination that it has no code for."""
-    return side.status == protocol.CRASHED and bool(NO_CODE.search(side.message))
+    return side.status == protocol.CRASHED and bool(NO_CODE.search(_words(side)))
 
 
 def own_error(side: CorrectnessSide) -> bool:
     """Ended with an exception that is no refusal by PyTorch or by the kernel's interface, and not the machine's."""
-    return bool(raised(side)) and not REFUSED.search(side.message) and not refused(side)
+    return bool(raised(side)) and not REFUSED.search(_words(side)) and not refused(side)
 
 
 def mistaken(side: CorrectnessSide) -> bool:
     """Ended with an exception that no version of PyTorch has a part in: a name or a module that is not there, a file
     that Python cannot read."""
-    return bool(raised(side)) and MISTAKE.search(side.message) is not None
+    return bool(raised(side)) and MISTAKE.search(_words(side)) is not None
 
 
 def at_null(finding: CheckerFinding) -> bool:
@@ -101,13 +109,13 @@ def at_null(finding: CheckerFinding) -> bool:
 
 def refused(side: CorrectnessSide) -> bool:
     """The kernel itself gave its interface's code for what it has no code for."""
-    return side.status == protocol.CRASHED and REFUSES.search(side.message) is not None
+    return side.status == protocol.CRASHED and REFUSES.search(_words(side)) is not None
 
 
 def raised(ended: Ended) -> str:
     """The class of the exception that ended it; empty where it ended otherwise, or the machine failed."""
     found = RAISED.search(ended.message) if ended.status == protocol.CRASHED else None
-    return found[1] if found is not None and not SURROUNDINGS.search(ended.message) else ""
+    return found[1] if found is not None and not SURROUNDINGS.search(_words(ended)) else ""
 
 
 def raises(message: str, what: str) -> bool:
@@ -121,7 +129,7 @@ def in_first_trial(message: str) -> bool:
 
 def backends_named(side: CorrectnessSide) -> list[str]:
     """PyTorch's attention backends that its last words name."""
-    return BACKEND.findall(side.message)
+    return BACKEND.findall(_words(side))
 
 
 def outlived(finding: CheckerFinding) -> bool:
