@@ -10,6 +10,7 @@ from harness.cli.init import DEVICES, IGNORE, IGNORED, WORKLOADS, Found, kernel_
 from harness.cli.options import Parser
 from harness.config.matrix import parse_matrix
 from harness.errors import DONE, InputError
+from harness.gpu import gpus
 from harness.typed import typed
 
 HEAD = """\
@@ -213,5 +214,6 @@ def new(folder: Path, file: Path) -> list[str]:
     if there:
         raise InputError(f"{', '.join(there)}: there already; nothing was written", "choose another name")
     written = write_missing(folder, texts | {IGNORE: IGNORED})
-    follow = typed("check", "--matrix", matrix), typed("matrix", "--matrix", matrix, "--quick")
-    return [*written, f"next: {follow[0]}", f"      {follow[1]}"]
+    check, measure = typed("check", "--matrix", matrix), typed("matrix", "--matrix", matrix, "--quick")
+    place = "then, on a machine with a GPU (here is none): " if "cuda" in kernel.sources and not gpus() else ""
+    return [*written, f"next: {check}", f"      {place}{measure}"]

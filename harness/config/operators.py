@@ -22,6 +22,7 @@ COMPILED_GROUP = 5  # of those that are compiled in it
 COMPILED = ".compiled"  # ends the name of what is
 VALUES = ("normal", "uniform", "positive", "integers", "boolean", "positive_definite")
 KEYS = ("shape", "values", "below", "layout", "strides", "requires_grad")  # of a tensor
+IN_PLACE = "write a problem file whose Model calls it on a copy, x.clone(), and give problem: mine/in_place.py instead"
 SHAPE = "a shape, such as [64, 4096]; or with its values: {shape: [64], values: integers, below: 100}"
 
 
@@ -101,7 +102,7 @@ def _is_operator(name: str) -> str:
     if not re.fullmatch(r"torch(\.[A-Za-z_][A-Za-z0-9_]*)+", name):
         raise Refused(f"{name!r} is no name below torch", "write it in full, such as torch.nn.functional.softmax")
     if name.endswith("_") and not name.endswith("__"):
-        raise Refused(f"{name!r} writes over its input, so no call sees the same one", f"measure {name.rstrip('_')}")
+        raise Refused(f"{name!r} writes over its input, so no call sees the same one", IN_PLACE)
     return name
 
 

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Union, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError, create_model
 
 from harness.errors import nearest
 
 MOST_TOLD = 8
-EXAMPLES = {  # by key, as they would be written
+EXAMPLES = {  # by key, as they would be written; where a key stands in several places, that is tried which fits there
     "baseline": '"2.1.0"',
     "environments": '[{torch: "2.5.0", cuda: "12.1", python: "3.11"}]',
     "torch": '"2.5.0"',
@@ -39,6 +39,7 @@ EXAMPLES = {  # by key, as they would be written
     "variables": '{OMP_NUM_THREADS: "1"}',
     "slurm": "{partition: gpu, time: 60}",
 }
+ANYWHERE = {"dtypes": ("[float32]",), "sources": ("[mine/attention.cu]",), "shape": ("[64, 4096]",)}
 # No longer keys of matrix.yaml, and what to do where a file of before has one.
 REMOVED = {"problem_rounding_units": "remove it: rounding_units holds for problem files too"}
 KINDS = {
@@ -132,6 +133,7 @@ def _told(error: Mapping[str, Any], model: type[BaseModel]) -> tuple[str, str, s
     example = _example(place, known)
     remedy = f"such as {example}" if example else "correct the value"
     key = _key(place)
+    field = known.get(key) or fields_at(model, place[:-2]).get(key)  # of an entry, its list's
     if kind == "extra_forbidden":
         problem, remedy = "unknown key", _spelled(error, model, known)
     elif kind == "missing":
@@ -159,15 +161,16 @@ def _told(error: Mapping[str, Any], model: type[BaseModel]) -> tuple[str, str, s
         if kind == "string_type" and isinstance(value, (int, float)):
             remedy = f'put it in quotes, "{value}"'
             remedy += f', or "{value}0" if that was typed: YAML reads 2.10 as 2.1' if isinstance(value, float) else ""
-        elif kind == "list_type" and isinstance(value, str):
+        elif kind == "list_type" and value and isinstance(value, str) and _fits(field, f"[{value}]"):
             remedy = f"such as {key}: [{value}]"
         elif key == "sources" and isinstance(value, str):
             remedy = f"such as sources: {{{'cuda' if value.endswith('.cu') else 'cpu'}: [{value}]}}"
         elif isinstance(value, str) and re.fullmatch(r"-?\d+(\.\d+)?", value):
             remedy = "remove the quotes"
         elif isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?%", value):
-            remedy = f"such as {key}: {float(value[:-1]) / 100:g}"
-        elif isinstance(value, str) and (number := re.match(r"\d+(\.\d+)?", value)):
+            share = f"{float(value[:-1]) / 100:g}"
+            remedy = f"such as {key}: {share}" if _fits(field, share) else remedy
+        elif isinstance(value, str) and (number := re.match(r"\d+(\.\d+)?", value)) and _fits(field, number[0]):
             remedy = f"such as {key}: {number[0]}"
     else:
         problem = f"{error['msg']}, got {_shown(value)}"
@@ -219,11 +222,25 @@ def _spelled(error: Mapping[str, Any], model: type[BaseModel], known: Iterable[s
 def _example(place: Place, known: Mapping[str, Any]) -> str:
     """A right value for the key, or for an entry of its list; empty where there is none."""
     key = _key(place)
-    if key in EXAMPLES:
-        return f"{key}: {EXAMPLES[key]}"
-    default = getattr(known.get(key), "default", None)
-    plain = isinstance(default, (int, float, str)) and default != "" and not isinstance(default, bool)
-    return f"{key}: {default}" if plain else ""
+    field = known.get(key)
+    default = getattr(field, "default", None)
+    tried = [*([EXAMPLES[key]] if key in EXAMPLES else []), *ANYWHERE.get(key, ())]
+    if isinstance(default, (int, float, str)) and default != "" and not isinstance(default, bool):
+        tried.append(str(default))
+    if isinstance(default, list) and default and all(isinstance(each, str) for each in default):
+        tried.append(f"[{', '.join(default)}]")
+    return next((f"{key}: {text}" for text in tried if field is None or _fits(field, text)), "")
+
+
+def _fits(field: Any, text: str) -> bool:
+    """Whether a value, as it would be written, is right for a field."""
+    if field is None:
+        return True
+    try:
+        create_model("Fitted", value=(field.annotation, field)).model_validate({"value": yaml.safe_load(text)})
+    except (ValidationError, yaml.YAMLError):
+        return False
+    return True
 
 
 def fields_at(model: type[BaseModel], place: Place) -> dict[str, Any]:

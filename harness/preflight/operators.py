@@ -13,7 +13,7 @@ from harness.preflight.findings import Findings
 from harness.tools import output_of
 
 LOOKING_S = 120  # PyTorch is imported
-# Prints the names that are not there, each with the nearest that is.
+# Prints the names that are not there, each with the nearest that are, and that a file may name.
 LOOK_UP = """
 import difflib, functools, json, sys, torch
 found = {}
@@ -23,10 +23,11 @@ for name in sys.argv[1:]:
         functools.reduce(getattr, name.split(".")[1:], torch)
     except AttributeError:
         try:
-            known = dir(functools.reduce(getattr, module.split(".")[1:], torch))
+            home = functools.reduce(getattr, module.split(".")[1:], torch)
+            known = [each for each in dir(home) if each.strip("_") == each and callable(getattr(home, each, None))]
         except AttributeError:
             known = []
-        found[name] = [f"{module}.{each}" for each in difflib.get_close_matches(last, known, 1, 0.75)]
+        found[name] = [f"{module}.{each}" for each in difflib.get_close_matches(last, known, 3, 0.75)]
 print(json.dumps(found))
 """
 
@@ -50,7 +51,8 @@ def check_operators(
         return found
     for index, operator in enumerate(matrix.operators):
         if operator.operator and all(operator.operator in each for each in lacking):
-            near = next((each[operator.operator][0] for each in lacking if each[operator.operator]), "")
+            first, *others = (each[operator.operator] for each in lacking)
+            near = next((name for name in first if all(name in each for each in others)), "")
             found.problems.append(
                 Problem(
                     where=f"{path}:{line_of(text, 'operators', index, 'operator')}",

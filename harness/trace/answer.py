@@ -49,7 +49,7 @@ def _lines(found: Outcome) -> list[str]:
     needed = [cause for cause in found.causes if cause.needed and found.verdict != o.RAISED]
     raised = [(found.raised.line, found.raised.source)] if found.raised else []
     pairs = [*raised, *((cause.line, cause.source) for cause in needed)]
-    pairs += [pair for cause in needed for pair in cause.others]
+    pairs += [(line, source) for cause in needed for line, source in cause.others]
     lines = list(dict.fromkeys(f"{line}: {source}" for line, source in pairs if source))
     return lines if len(lines) <= MOST_LINES else [*lines[:MOST_LINES], f"and {len(lines) - MOST_LINES} more"]
 

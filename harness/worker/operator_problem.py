@@ -20,7 +20,7 @@ def missing(name: str) -> wire.Failed:
     module, _, last = name.rpartition(".")
     words = f"PyTorch {torch.__version__.partition('+')[0]}{protocol.HAS_NO}{name.partition('.')[2]}"
     try:
-        known = [each for each in dir(found(module)) if not each.startswith("_")]
+        known = [each for each in dir(found(module)) if each.strip("_") == each]
     except wire.Failed:
         known = []
     near = difflib.get_close_matches(last, known, 1, 0.75)

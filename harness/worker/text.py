@@ -51,10 +51,11 @@ def last_line(log: str) -> str:
 def chain(error: BaseException) -> Iterator[BaseException]:
     """An exception, and those that it was raised from, the outermost first."""
     seen: list[BaseException] = []
-    while error is not None and not any(error is each for each in seen):
-        seen.append(error)
-        yield error
-        error = _cause(error) or (None if _suppressed(error) else _context(error))
+    each: BaseException | None = error
+    while each is not None and not any(each is other for other in seen):
+        seen.append(each)
+        yield each
+        each = _cause(each) or (None if _suppressed(each) else _context(each))
 
 
 def raised(error: BaseException, doing: str, most: int) -> str:

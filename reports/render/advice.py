@@ -32,7 +32,7 @@ from reports.compare.outputs import wrong_outputs
 from reports.compare.properties import one_length
 from reports.compare.rows import KERNEL
 from reports.load.evidence import Evidence
-from reports.model import Comparison
+from reports.model import Comparison, CorrectnessSide
 from reports.render.verdict_text import (
     ABSENT,
     BAD,
@@ -41,6 +41,8 @@ from reports.render.verdict_text import (
     NEARLY,
     ORDER,
     RIGHT,
+    UNBUILT,
+    UNLOADED,
     UNREPEATABLE,
     WRONG,
     Told,
@@ -183,6 +185,7 @@ def _mask(info: WorkloadInfo) -> str:
 
 def _smallest(evidence: Evidence, bad: Sequence[Comparison]) -> list[str]:
     """The smallest input that was seen to fail: of the sizes that were tried, else of the workloads."""
+    bad = [row for row in bad if not all(_is_unbuilt(side) for side in sides([row]).values() if outcome(side) in BAD)]
     tried = [each for row in bad for each in CellFacts(evidence, row).lengths if each.smallest]
     if tried:
         least = min(tried, key=lambda each: math.prod((each.smallest or {}).values()))
@@ -201,6 +204,11 @@ def _smallest(evidence: Evidence, bad: Sequence[Comparison]) -> list[str]:
     returned = next((side.message for side in failing if RETURNED in side.message), "")  # another shape or type
     at = f": {short(returned.partition(': ')[2], 200)}" if returned else at
     return [f"reproduce it on {info.id}{shape}, the smallest workload that fails{at}"]
+
+
+def _is_unbuilt(side: CorrectnessSide) -> bool:
+    """What has no binary fails on every workload alike: there is none to reproduce it on."""
+    return outcome(side) in (UNBUILT, UNLOADED)
 
 
 def command(evidence: Evidence, told: Told, causes: Sequence[Cause]) -> str:

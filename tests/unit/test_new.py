@@ -28,12 +28,14 @@ from tests.unit.test_csrc import FP16, FP32, truth
 def test_it_writes_a_template_and_a_matrix_of_its_own(
     file: str, written: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(new, "gpus", list)
     monkeypatch.chdir(tmp_path)
     assert main.main(["new", file]) == DONE
     said = capsys.readouterr().out.splitlines()
     assert said[: len(written)] == [f"wrote {name}" for name in written]
+    where = "then, on a machine with a GPU (here is none): " if file.endswith(".cu") else ""
     assert said[-2:] == [f"next: kernel-matrix check --matrix {written[-1]}",
-                         f"      kernel-matrix matrix --matrix {written[-1]} --quick"]  # fmt: skip
+                         f"      {where}kernel-matrix matrix --matrix {written[-1]} --quick"]  # fmt: skip
     matrix, _ = load_matrix(tmp_path / written[-1])
     (kernel,) = matrix.kernels
     assert len(matrix.workloads) == (0 if file.endswith(".py") else 2)
