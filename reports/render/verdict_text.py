@@ -326,7 +326,7 @@ class Told:
         rows = list({row.id: row for row, _ in undecided}.values())
         seen = [timed for _, timed in undecided if timed.ratio is not None]
         farthest = max(seen, key=lambda each: abs(math.log(each.ratio or 1.0)), default=None)
-        ratio = f": {'at most ' * (len(seen) > 1)}{change_text(farthest)}" if farthest else ""
+        ratio = f": {change_text(farthest)}{', where it differs most' * (len(seen) > 1)}" if farthest else ""
         text = f"whether its time changed is undecided{self.on(rows)}{ratio}"
         return [Clause(state=OPEN_TIME, text=text, rows=tuple(rows))]
 
