@@ -51,7 +51,8 @@ def short(text: str, length: int = 120) -> str:
 def message_text(ended: CorrectnessSide, length: int = 300) -> str:
     """The message of something that ended, both ends of it, and the last line of its log, which it may not have."""
     message, last = cut(plain(ended.message or words(ended.status)), length), last_line(plain(ended.log_excerpt))
-    if ended.status in protocol.RAN or not last or last in ended.message:
+    stopped = ended.status in (protocol.CRASHED, protocol.TIMED_OUT, protocol.KILLED)
+    if not stopped or not last or last in ended.message:
         return message
     return f"{message}; the last line of its log: {cut(last, length // 2)}"
 

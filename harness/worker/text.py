@@ -14,9 +14,9 @@ GAP = " [...] "
 EXCERPT_CHARACTERS, NAME_CHARACTERS = 8000, 500
 STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 OURS = (os.path.dirname(os.path.abspath(__file__)) + os.sep, "<frozen importlib")
-# Colours, movements of the cursor and titles; and what a line overwrites by a carriage return.
+# Colours, movements of the cursor and titles.
 COMMANDS = re.compile(
-    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[ -/]*[0-~])|\x9b[0-?]*[ -/]*[@-~]|[^\n]*\r(?!\n)|\r"
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[ -/]*[0-~])|\x9b[0-?]*[ -/]*[@-~]"
 )
 _cause = BaseException.__dict__["__cause__"].__get__  # a class of the code under test may have another
 _context = BaseException.__dict__["__context__"].__get__
@@ -25,7 +25,8 @@ _suppressed = BaseException.__dict__["__suppress_context__"].__get__
 
 def plain(text: str) -> str:
     """Without what would command a terminal; a sign stands for each other character that cannot be shown."""
-    text = COMMANDS.sub("", text)
+    lines = COMMANDS.sub("", text).split("\n")
+    text = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)  # the last that a line was overwritten by
     return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
