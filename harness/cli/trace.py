@@ -45,6 +45,7 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from harness.config.pythons import fit_pythons
     from harness.isolate.choose import wanted_bundle
     from harness.trace.environments import load_requirements, make_matrix, prepare
     from harness.trace.extract import extract
@@ -66,7 +67,10 @@ def run(options: argparse.Namespace) -> int:
         raise InputError(f"{out}: holds other things than a trace", "name a new folder")
     pins = hashlib.sha256(repr((versions, requirements)).encode()).hexdigest()[:12]
     root = cache_folder() / "trace-pins" / pins if requirements else options.matrix.resolve().parent
-    (good, bad), notes = prepare(matrix, root, script, out, wanted_bundle("auto", options.bundle, os.environ))
+    bundle = wanted_bundle("auto", options.bundle, os.environ)
+    if bundle is None:
+        matrix = fit_pythons(matrix, root)
+    (good, bad), notes = prepare(matrix, root, script, out, bundle)
 
     def say(text: str) -> None:
         print(f"run: {text}", flush=True)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
+from packaging.version import InvalidVersion, Version
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from harness.config import wheel_files
@@ -66,6 +67,11 @@ def _packages(value: list[str]) -> list[str]:
     every = [normalise(package.partition("==")[0]) for package in value]
     if "torch" in every:
         raise Refused("torch belongs under environments", "remove it here; the release stands there: torch: ...")
+    for package in value:
+        try:
+            Version(package.partition("==")[2])
+        except InvalidVersion:
+            raise Refused(f"{package}: not a version", "write it as NAME==VERSION, such as numpy==1.26.4") from None
     if twice := [package for package, name in zip(value, every, strict=True) if every.count(name) > 1]:
         name = normalise(twice[0].partition("==")[0])
         raise Refused(f"{name} stands twice: {' and '.join(twice)}", "remove one")
@@ -83,7 +89,7 @@ def package_versions(packages: Iterable[str]) -> dict[str, str]:
 
 NOT_OF_HOST = {"cuda", "python", "wheel", "index", "fallback_index", "packages", "base_image"}
 CUDA_MAJORS = range(10, 14)  # of PyTorch's wheels
-PYTHON_MINORS = range(8, 15)  # that the worker runs on and PyTorch has wheels for
+PYTHON_MINORS = range(8, 16)  # that the worker runs on and PyTorch has wheels for
 
 
 class ExtraFlags(Model):

@@ -18,6 +18,7 @@ from harness.config import wheel_files
 from harness.config.environments import Environment, Packages, package_versions
 from harness.config.kernels import Kernel
 from harness.config.operators import Groups, Operator, as_kernel, groups
+from harness.config.requirements import usual_requirements
 from harness.config.workloads import Dtypes, Shape, Workload
 from harness.config.yaml_files import Model, parse_yaml
 from harness.config.yaml_problems import EXAMPLES, Refused
@@ -89,8 +90,6 @@ class Limits(Model):
 
 
 ENVIRONMENTS = tuple(Environment(torch=version, cuda="12.1", python="3.11") for version in ("2.1.0", "2.5.0"))
-# 2.1.0's extension builder needs pkg_resources.packaging, which setuptools 70 dropped.
-PACKAGES = ("numpy==1.26.4", "ninja==1.11.1.1", "setuptools==69.5.1")
 ATTENTION = Workload(
     name="seed",
     shape=Shape(batch=1, heads=8, seq_len=512, head_dim=64),
@@ -110,7 +109,9 @@ class Matrix(Model):
         description="what is compared; default: PyTorch 2.1.0 and 2.5.0 for CUDA 12.1, on Python 3.11",
     )
     packages: Packages = Field(
-        default=list(PACKAGES), description="exact versions of the packages that every environment holds besides torch"
+        default=[],
+        description="exact versions of packages that every environment holds besides torch; where numpy, ninja or "
+        "setuptools is not among them, each environment gets one that its PyTorch and its Python take",
     )
     kernels: list[Kernel] = Field(default=[], description="the code under test")
     operators: list[Operator] = Field(
@@ -171,14 +172,6 @@ class Matrix(Model):
                 value = {**value, "baseline": torch if isinstance(torch, str) else ""}
         return value
 
-    @field_validator("packages")
-    @classmethod
-    def _needs_numpy_and_ninja(cls, value: list[str]) -> list[str]:
-        missing = {"numpy", "ninja", "setuptools"} - package_versions(value).keys()
-        if missing:
-            raise ValueError(f"must pin {', '.join(sorted(missing))} too: builds and inputs depend on it")
-        return value
-
     @field_validator("slurm", mode="before")
     @classmethod
     def _one_value_each(cls, value: Any) -> Any:
@@ -234,9 +227,14 @@ class Matrix(Model):
         return self.model_copy(update={"environments": changed})
 
     def packages_in(self, environment: Environment) -> list[str]:
-        """What an environment holds besides torch: its own packages over those of the file."""
+        """Return the exact pins of an environment besides torch: its own packages over those of the file."""
         found = package_versions(self.packages) | package_versions(environment.packages)
         return [f"{name}=={version}" for name, version in found.items()]
+
+    def requirements_in(self, environment: Environment) -> list[str]:
+        """Return all that an environment needs besides torch: its exact pins, and ranges of what nobody pins."""
+        pins = self.packages_in(environment)
+        return [*pins, *usual_requirements(environment.torch, package_versions(pins).keys())]
 
     @property
     def pinned_environments(self) -> list[Environment]:

@@ -5,7 +5,6 @@ uv resolves them; nobody types them. Installing with ``--require-hashes`` then g
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import subprocess
@@ -15,10 +14,11 @@ from pathlib import Path
 
 from harness.config import shipped, wheel_files
 from harness.config.environments import PYPI, channel
-from harness.config.listing import fetch_listing, kept_there
-from harness.config.matrix import PACKAGES, Matrix
+from harness.config.matrix import Matrix
 from harness.config.plan import PlannedEnvironment
-from harness.errors import HarnessError, InfrastructureError, InputError, meant
+from harness.config.requirements import preferred_pins, unmet_requirement
+from harness.config.resolver_errors import explain
+from harness.errors import InputError
 from harness.tools import uv_command
 from harness.typed import typed
 from harness.worker import protocol
@@ -96,58 +96,12 @@ def project_text(environment: PlannedEnvironment, packages: list[str], file: Pat
     )
 
 
-def _offered(environment: PlannedEnvironment) -> str:
-    """What to name instead of a version that the index lacks."""
-    torch, kept = environment.spec.torch, ""
-    with contextlib.suppress(HarnessError):
-        kept = kept_there(fetch_listing(environment.index), torch) if channel(torch) else ""
-    if kept:
-        return f"{kept}, or name a wheel that you have (`wheel:` in matrix.yaml)"
-    return "correct `torch` in matrix.yaml; pypi.org/project/torch/#history lists the releases"
-
-
-def _explain(environment: PlannedEnvironment, stderr: str) -> Exception:
-    """The error for uv's complaint: the user's version, their Python, or the network."""
-    spec = environment.spec
-    flat = " ".join(stderr.split())
-    if re.search(r"torch==\S+ has no wheels? with a matching platform", flat):
-        found = re.search(r"on the following platforms?: (.+)$", flat)
-        return InputError(
-            f"PyTorch {spec.torch} has no wheel for this machine on {environment.index}"
-            + (f", only for {found[1]}" if found else ""),
-            "choose another `torch`, or run it on such a machine",
-        )
-    if re.search(r"no wheels? (are available )?with a matching Python|Python ABI tag", flat):
-        return InputError(
-            f"PyTorch {spec.torch} has no wheel for Python {spec.python} on {environment.index}",
-            "choose another `python` for it in matrix.yaml",
-        )
-    missing = re.search(r"no version of (\S+?==\S+)|(\S+) was not found in the package", flat)
-    package = (missing[1] or missing[2]) if missing else "torch"
-    if missing and package.partition("==")[0] != "torch":
-        known = [usual.partition("==")[0] for usual in PACKAGES]
-        return InputError(
-            f"packages: {package} does not exist" + (f" on {PYPI}" if "==" not in package else ""),
-            f"{meant(package, known) if '==' not in package else ''}correct `packages` in matrix.yaml",
-        )
-    if missing or re.search(r"no version of torch|torch was not found", flat):
-        return InputError(f"PyTorch {spec.torch} does not exist on {environment.index}", _offered(environment))
-    if "No solution found" in flat:
-        return InputError(
-            f"{environment.id}: the pins cannot be resolved: {flat[-600:]}",
-            "correct `torch`, `python` or `packages` in matrix.yaml",
-        )
-    return InfrastructureError(
-        f"{environment.id}: uv could not resolve the pins: {flat[-600:]}",
-        f"check that the index answers: {typed('doctor')}",
-    )
-
-
 def resolve_pins(
     environment: PlannedEnvironment, packages: list[str], file: Path | None = None, like: str = ""
 ) -> str:
     """The text of a pin file, resolved now; with a wheel `file`, torch is pinned to its very bytes. The environment's
-    own packages override what PyTorch asks for. `like`: a pin file whose versions stay wherever they may.
+    own packages override what PyTorch asks for. `like`: a pin file whose versions stay wherever they may, else those
+    that every environment has.
 
     InputError or InfrastructureError where uv cannot.
     """
@@ -156,8 +110,7 @@ def resolve_pins(
         project.write_text(project_text(environment, packages, file))
         own.write_text("".join(f"{package}\n" for package in environment.spec.packages))
         made = Path(folder, "pins.txt")
-        if like:
-            made.write_text(like)
+        made.write_text(like or preferred_pins(environment.spec.python))
         options = ["--quiet", "--no-config", "--no-header", "--no-annotate", "--generate-hashes", "--only-binary=:all:"]
         options += ["--python-version", environment.spec.python, "--default-index", PYPI, "--override", own.name]
         options += ["--index-strategy", "unsafe-best-match"] if file or channel(environment.spec.torch) else []
@@ -170,7 +123,7 @@ def resolve_pins(
         )
         printed = made.read_text() if done.returncode == 0 else ""
     if done.returncode:
-        raise _explain(environment, done.stderr)
+        raise explain(environment, [package for package in packages if "==" in package], done.stderr)
     header = (
         f"# environment: {_shared_id(environment)}\n# torch from: {environment.index}\n"
         "# resolved by: kernel-matrix pins\n"
@@ -212,13 +165,9 @@ def _changed(path: Path, file: Path) -> bool:
 
 
 def _unpinned(path: Path, environment: PlannedEnvironment, matrix: Matrix) -> str:
-    """The first package that the matrix asks for and the file does not pin to that version, or ''."""
-    pins = load_pins(path)
-    for package in [f"torch=={environment.spec.torch}", *matrix.packages_in(environment.spec)]:
-        name, _, version = package.partition("==")
-        if pins.get(normalise(name), "").partition("+")[0] != version:
-            return package
-    return ""
+    """The first requirement of the matrix that the file does not meet, or ''."""
+    asked = [f"torch=={environment.spec.torch}", *matrix.requirements_in(environment.spec)]
+    return unmet_requirement(asked, load_pins(path))
 
 
 def known_pins(root: Path, environment: PlannedEnvironment, matrix: Matrix) -> Path | None:
@@ -237,22 +186,36 @@ def ensure_pins(
     Where the project has none, the shipped one is taken if it pins what the matrix asks for. One with packages of its
     own is pinned like the one without, so that nothing else differs between the two that may stay.
     """
-    path = pins_path(root, environment)
-    known = None if again else known_pins(root, environment, matrix)
+    known = None if again else usable_pins(root, environment, matrix)
+    if known is not None:
+        return known, False
+    path, text = pins_path(root, environment), resolve_as_planned(root, environment, matrix)
+    protocol.write_atomically(str(path), text.encode())
+    return path, True
+
+
+def usable_pins(root: Path, environment: PlannedEnvironment, matrix: Matrix) -> Path | None:
+    """`known_pins`. InputError where the project's file does not pin what the matrix asks for, or its wheel changed."""
+    path, known = pins_path(root, environment), known_pins(root, environment, matrix)
     if known == path and (package := _unpinned(path, environment, matrix)):
         raise InputError(
-            f"{path}: does not pin {package}, which matrix.yaml asks for", "resolve it again with: nox -s pins"
+            f"{path}: does not pin {package}, which matrix.yaml asks for",
+            f"resolve it again with: {typed('pins')}",
         )
     if known is not None:
         wheel_of(known, environment)
-        return known, False
+    return known
+
+
+def resolve_as_planned(root: Path, environment: PlannedEnvironment, matrix: Matrix) -> str:
+    """Return the text of an environment's pin file, resolved now; InputError and InfrastructureError as of
+    `resolve_pins`."""
     plain = replace(environment, spec=environment.spec.model_copy(update={"packages": []}))
     near = known_pins(root, plain, matrix) if environment.spec.packages else None
     like = near.read_text(encoding="utf-8") if near else ""
-    text = resolve_pins(environment, matrix.packages_in(environment.spec), wheel_file(root, environment), like)
-    parse_pins(text, str(path))
-    protocol.write_atomically(str(path), text.encode())
-    return path, True
+    text = resolve_pins(environment, matrix.requirements_in(environment.spec), wheel_file(root, environment), like)
+    parse_pins(text, str(pins_path(root, environment)))
+    return text
 
 
 def swapped_pins(text: str, other: str, package: str) -> str:
@@ -279,7 +242,7 @@ def pin_package(
     path = pins_path(root, environment)
     if not path.exists():
         text = ensure_pins(root, held, matrix)[0].read_text(encoding="utf-8")
-        resolved = resolve_pins(environment, matrix.packages_in(environment.spec), wheel_file(root, environment))
+        resolved = resolve_pins(environment, matrix.requirements_in(environment.spec), wheel_file(root, environment))
         protocol.write_atomically(str(path), swapped_pins(text, resolved, package).encode())
 
 

@@ -26,6 +26,7 @@ from harness.isolate.process import end_descendants
 from harness.preflight.findings import Findings
 from harness.preflight.memory import check_memory
 from harness.preflight.operators import check_operators
+from harness.preflight.packages import check_packages
 from harness.preflight.prebuilt import check_prebuilt
 from harness.preflight.python_files import PROBLEM, SOLUTION, Surroundings, check_file
 from harness.preflight.sources import Machine, check_sources, find_compiler
@@ -96,6 +97,8 @@ class Preflight:
     def findings(self) -> Findings:
         found = self._memory()
         found.problems += unfit_wheels(self.matrix, self.text, self.options.matrix_path, self.environments)
+        if not found.problems and self.choice().bundle is None:  # which brings its packages
+            found.add(check_packages(self.matrix, self.text, self.options.matrix_path, self.environments))
         if any(kernel.pytorch for kernel in self.plan.kernels):
             found.add(self._operators())
         subjects = []

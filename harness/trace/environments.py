@@ -63,7 +63,7 @@ def make_matrix(path: Path, versions: Sequence[str], requirements: Sequence[str]
             raise InputError(f"PyTorch {version}: the recorder needs 2.1 or newer", "choose a later version")
     matrix = load_matrix(path)[0] if path.exists() else Matrix.model_construct(baseline=ENVIRONMENTS[0].id())
     environments: list[Environment] = [
-        Environment(torch=HOST) if version == HOST else environment_of(matrix, version, versions[0])
+        Environment(torch=HOST) if version == HOST else _environment(matrix, version, versions[0])
         for version in versions
     ]
     if environments[0] == environments[1]:
@@ -72,6 +72,13 @@ def make_matrix(path: Path, versions: Sequence[str], requirements: Sequence[str]
     kept = [each for each in matrix.packages if given.keys().isdisjoint(package_versions([each]))]
     made = {"environments": environments, "packages": [*kept, *requirements], "kernels": [], "operators": []}
     return matrix.model_copy(update={**made, "baseline": environments[0].id()})
+
+
+def _environment(matrix: Matrix, version: str, good: str) -> Environment:
+    """Return the environment of a version: the good one's, with the packages that matrix.yaml gives this version."""
+    found = environment_of(matrix, version, good)
+    own = next((spec for spec in matrix.pinned_environments if spec.torch == version and spec.packages), None)
+    return found if own is None or version == good else found.model_copy(update={"packages": own.packages})
 
 
 def prepare(

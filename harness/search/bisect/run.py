@@ -6,6 +6,7 @@ record is written once it is clear, or all looks are spent.
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -20,8 +21,10 @@ from harness.config.listing import fetch_listing
 from harness.config.matrix import Matrix, load_matrix
 from harness.config.pins import pin_package
 from harness.config.plan import PlannedEnvironment
+from harness.config.pythons import fit_pythons
 from harness.config.wheel_files import supported_tags
 from harness.errors import InfrastructureError, InputError
+from harness.isolate.choose import wanted_bundle
 from harness.isolate.remove import remove_environment
 from harness.run.folders import now_utc
 from harness.run.prepare import Options, Prepared, make_plan
@@ -320,6 +323,17 @@ def _question(subject: Subject, options: Options, prepared: Prepared, matrix: Ma
     )
 
 
+def with_fitting_python(subject: Subject, matrix: Matrix, root: Path) -> Subject:
+    """Return the subject with a Python that both ends have wheels for, where the good one's is none."""
+    asked = derived_matrix(matrix, subject, [subject.good, subject.bad], 0, 1)
+    pythons = {spec.python for spec in fit_pythons(asked, root).environments}
+    if pythons == {spec.python for spec in asked.environments} or len(pythons) > 1:
+        return subject
+    python = pythons.pop()
+    print(f"Python {python}: both ends have wheels for it, and not for {asked.environments[0].python}", flush=True)
+    return replace(subject, python=python)
+
+
 def run_bisection(
     subject: Subject, options: Options, *, every: bool = False, keep: bool = False, list_only: bool = False
 ) -> tuple[Path, BisectionRecord] | None:
@@ -327,6 +341,8 @@ def run_bisection(
     in_order(subject.good, subject.bad)
     matrix, _ = load_matrix(options.matrix_path, options.base_image)
     subject = asked(subject, matrix)
+    if not subject.component and wanted_bundle(options.executor, options.bundle, os.environ) is None:
+        subject = with_fitting_python(subject, matrix, options.root)
     ends = derived_matrix(matrix, subject, [subject.good, subject.bad], 0, 1)
     prepared = make_plan(replace(options, derived=ends), selection_of(subject), write_pins=False)
     plan = prepared.plan

@@ -31,7 +31,8 @@ Place = tuple[str, str, Device]  # kernel, workload, device
 @dataclass(frozen=True, kw_only=True)
 class Subject:
     """`kernels` and `workloads` as given; none: all. `component`: the package whose releases are asked, in the
-    environment `held`, by version or id; '' the baseline."""
+    environment `held`, by version or id; '' the baseline. `python`: of every version, where it is another than the good
+    one's in matrix.yaml; '' the same."""
 
     good: str
     bad: str
@@ -43,6 +44,7 @@ class Subject:
     trials: int | None = None
     component: str = ""
     held: str = ""
+    python: str = ""
 
 
 def environment_of(matrix: Matrix, torch: str, good: str) -> Environment:
@@ -72,7 +74,8 @@ def held_environment(matrix: Matrix, held: str) -> Environment:
 def environment_at(matrix: Matrix, subject: Subject, version: str) -> Environment:
     """The environment of a version of what is bisected: matrix.yaml's own where it has that version."""
     if not subject.component:
-        return environment_of(matrix, version, subject.good)
+        found = environment_of(matrix, version, subject.good)
+        return found.model_copy(update={"python": subject.python}) if subject.python else found
     held = held_environment(matrix, subject.held)
     if package_versions(matrix.packages_in(held)).get(subject.component) == version:
         return held
