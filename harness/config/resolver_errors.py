@@ -74,7 +74,7 @@ def _without_wheel(environment: PlannedEnvironment, package: str, version: str) 
     remedy = "choose another `python` for it in matrix.yaml"
     with contextlib.suppress(HarnessError):
         if known := supported_pythons(fetch_listing(environment.index), version):
-            remedy = f"take one of {', '.join(known)} as its `python` in matrix.yaml"
+            remedy = f"{remedy}: {' or '.join(known)}"
     return InputError(f"PyTorch {version} has no wheel for Python {python} on {environment.index}", remedy)
 
 
@@ -93,8 +93,8 @@ def _conflict(pinned: list[str], flat: str) -> tuple[str, str, str] | None:
 
 
 def _refused_pin(environment: PlannedEnvironment, pin: str, asker: str, requirement: str) -> InputError:
-    name, asker = pin.partition("==")[0], re.split("[<>=!~]", asker)[0]
-    asker = f"PyTorch {environment.spec.torch}" if asker == "torch" else asker
+    name = pin.partition("==")[0]
+    asker = f"PyTorch {environment.spec.torch}" if re.split("[<>=!~]", asker)[0] == "torch" else asker
     usual = f"remove {name} from `packages` in matrix.yaml, so that each version gets one that it takes; or "
     return InputError(
         f"{environment.id}: packages: {pin} is pinned, and {asker} needs {requirement}",

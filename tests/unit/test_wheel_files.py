@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from harness.config import matrix as config_matrix
 from harness.config import pins
 from harness.config.environments import Environment
 from harness.config.listing import fetch_listing
@@ -160,7 +161,7 @@ def test_a_wheel_file_is_pinned_by_its_bytes_and_installed_from_where_it_lies(
 ) -> None:
     file = stand_in(tmp_path / "dist", "2.9.0a0+git1234567")
     matrix, _ = matrix_of(tmp_path, f"{{wheel: dist/{file.name}}}")
-    matrix = matrix.model_copy(update={"packages": []})
+    monkeypatch.setattr(config_matrix, "usual_requirements", lambda torch, pinned: [])  # the index has torch only
     spec = matrix.environments[0]
     environment = PlannedEnvironment(spec=spec, index=pins.PYPI)
     path, written = ensure_pins(tmp_path, environment, matrix)

@@ -1,0 +1,139 @@
+"""What an environment holds besides torch follows the version of PyTorch, unless the user pins it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.config import pythons
+from harness.config.environments import Environment
+from harness.config.matrix import Matrix, load_matrix, parse_matrix
+from harness.config.pythons import fit_pythons, nearest_pythons
+from harness.config.requirements import exceeded_limits, preferred_pins, unmet_requirement, usual_requirements
+from harness.errors import InfrastructureError, InputError
+from harness.preflight import packages
+from harness.preflight.packages import check_packages
+from harness.trace.environments import make_matrix
+from tests.unit.test_bisecting_releases import wheel
+
+KERNELS = "kernels: [{name: k, sources: {cpu: [k.cpp]}}]\n"
+
+
+def matrix_of(*torches: str, more: str = "") -> tuple[Matrix, str]:
+    each = "".join(f'  - {{torch: "{torch}", cuda: "12.1", python: "3.10"}}\n' for torch in torches)
+    text = f"environments:\n{each}{more}{KERNELS}"
+    return parse_matrix(text), text
+
+
+@pytest.mark.parametrize(
+    ("torch", "wanted"),
+    [
+        ("2.1.0", ["numpy<2", "ninja", "setuptools<70"]),
+        ("2.1.2", ["numpy<2", "ninja", "setuptools<70"]),
+        ("2.2.2", ["numpy<2", "ninja", "setuptools"]),
+        ("2.3.0", ["numpy", "ninja", "setuptools"]),
+        ("2.3.0.dev20240301", ["numpy", "ninja", "setuptools"]),
+        ("2.15.0", ["numpy", "ninja", "setuptools"]),
+    ],
+)
+def test_ranges_follow_the_version(torch: str, wanted: list[str]) -> None:
+    assert usual_requirements(torch, []) == wanted
+    assert usual_requirements(torch, ["numpy"]) == wanted[1:]
+
+
+def test_a_pin_of_the_user_is_asked_for_as_it_is() -> None:
+    matrix, _ = matrix_of("2.1.0", "2.13.0", more="packages: [numpy==2.0.2, einops==0.8.0]\n")
+    for spec, setuptools in zip(matrix.environments, ("setuptools<70", "setuptools"), strict=True):
+        assert matrix.requirements_in(spec) == ["numpy==2.0.2", "einops==0.8.0", "ninja", setuptools]
+        assert matrix.packages_in(spec) == ["numpy==2.0.2", "einops==0.8.0"]
+
+
+def test_the_same_versions_are_preferred_wherever_a_python_has_them() -> None:
+    assert preferred_pins("3.11") == preferred_pins("3.12") == "numpy==1.26.4\nninja==1.11.1.1\nsetuptools==69.5.1\n"
+    assert "numpy==1.24.4" in preferred_pins("3.8") and "numpy==2.2.6" in preferred_pins("3.13")
+
+
+def test_pins_are_compared_with_ranges() -> None:
+    pins = {"torch": "2.1.0+cu121", "numpy": "2.0.2", "setuptools": "69.5.1", "odd": "of-today"}
+    assert unmet_requirement(["torch==2.1.0", "setuptools<70"], pins) == ""
+    assert unmet_requirement(["torch==2.1.0", "numpy<2"], pins) == "numpy<2"
+    assert unmet_requirement(["ninja"], pins) == "ninja" and unmet_requirement(["odd"], pins) == "odd"
+    assert exceeded_limits("2.1.0", {"numpy": "2.0.2"}) == [("numpy==2.0.2", "numpy<2")]
+    assert exceeded_limits("2.5.0", {"numpy": "2.0.2"}) == exceeded_limits("2.1.0", {"numpy": "1.26.4"}) == []
+
+
+def test_a_pin_that_is_no_version_is_refused() -> None:
+    with pytest.raises(InputError, match="numpy==new: not a version"):
+        matrix_of("2.5.0", more="packages: [numpy==new]\n")
+
+
+@pytest.mark.parametrize(
+    ("asked", "known", "chosen"),
+    [
+        (["3.11", "3.11"], [["3.8", "3.11"], ["3.11", "3.15"]], ["3.11", "3.11"]),
+        (["3.11", "3.13"], [["3.11"], ["3.13"]], ["3.11", "3.13"]),
+        (["3.10", "3.10"], [["3.9", "3.10", "3.12", "3.13"], ["3.12", "3.13"]], ["3.12", "3.12"]),
+        (["3.8", "3.8"], [["3.8", "3.9"], ["3.12", "3.13"]], ["3.8", "3.12"]),
+    ],
+)
+def test_a_python_is_the_one_asked_for_else_the_nearest_that_all_have(
+    asked: list[str], known: list[list[str]], chosen: list[str]
+) -> None:
+    assert nearest_pythons(asked, known) == chosen
+
+
+def test_both_sides_get_a_python_that_both_versions_have_wheels_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [wheel("2.5.0", f"cp3{minor}") for minor in (9, 10, 11)] + [wheel("2.15.0", "cp311")]
+    files.append(wheel("2.15.0", "cp310", yanked=True))
+    indexes = ({f"torch{torch}-cu121-py310": "https://pypi.org/simple" for torch in ("2.5.0", "2.15.0")}, {})
+    monkeypatch.setattr(pythons, "choose_indexes", lambda matrix, strict: indexes)
+    monkeypatch.setattr(pythons, "fetch_listing", lambda index: files)
+    matrix, _ = matrix_of("2.5.0", "2.15.0")
+    fitted = fit_pythons(matrix, tmp_path)
+    assert [spec.python for spec in fitted.environments] == ["3.11", "3.11"]
+    assert fitted.baseline_environment.torch == "2.5.0"
+
+    def unreachable(index: str) -> None:
+        raise InfrastructureError("no answer")
+
+    monkeypatch.setattr(pythons, "fetch_listing", unreachable)
+    assert fit_pythons(matrix, tmp_path) is matrix
+
+
+def test_a_side_of_a_trace_has_the_packages_that_the_matrix_gives_its_version(tmp_path: Path) -> None:
+    path = tmp_path / "matrix.yaml"
+    own = '  - {torch: "2.13.0", cuda: "13.0", python: "3.12", packages: [setuptools==80.9.0]}\n'
+    path.write_text(matrix_of("2.5.0", more=f"{own}packages: [setuptools==69.5.1]\n")[1])
+    good, bad = make_matrix(path, ("2.5.0", "2.13.0"), []).environments
+    matrix, _ = load_matrix(path)
+    assert "setuptools==69.5.1" in matrix.requirements_in(good)
+    assert "setuptools==80.9.0" in matrix.requirements_in(bad)
+
+
+def test_check_finds_what_a_run_would_refuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def resolve(root: Path, environment: Environment, matrix: Matrix) -> str:
+        if environment.id.startswith("torch2.13.0"):
+            raise InputError("setuptools==69.5.1 is pinned, and PyTorch 2.13.0 needs setuptools>=77.0.3", "remove it")
+        if environment.id.startswith("torch2.4.0"):
+            raise InfrastructureError("no answer")
+        return ""
+
+    def indexes(matrix: Matrix, strict: bool) -> tuple[dict[str, str], dict[str, str]]:
+        return {spec.id(): spec.wheel_index for spec in matrix.environments}, {}
+
+    monkeypatch.setattr(packages, "resolve_as_planned", resolve)
+    monkeypatch.setattr(packages, "choose_indexes", indexes)
+    matrix, text = matrix_of("2.1.0", "2.13.0", "2.4.0", more="packages: [numpy==2.0.2]\n")
+    found = check_packages(matrix, text, tmp_path / "matrix.yaml", matrix.environments)
+    (problem,) = found.problems
+    assert problem.where.endswith("matrix.yaml:3") and "needs setuptools>=77.0.3" in problem.what
+    assert found.passed == ["packages of torch2.1.0-cu121-py310: they can be resolved"]
+    assert found.unchecked == [
+        "packages of torch2.1.0-cu121-py310: numpy==2.0.2 is pinned, and PyTorch 2.1.0 works only with numpy<2: a "
+        "failure there for this reason says nothing about PyTorch",
+        "packages of torch2.4.0-cu121-py310: no answer",
+    ]
+    assert not (tmp_path / "docker").exists()
