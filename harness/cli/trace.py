@@ -45,7 +45,7 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from harness.config.pythons import fit_pythons
+    from harness.config.pythons import changed_pythons, fit_pythons
     from harness.isolate.choose import wanted_bundle
     from harness.trace.environments import load_requirements, make_matrix, prepare
     from harness.trace.extract import extract
@@ -69,7 +69,9 @@ def run(options: argparse.Namespace) -> int:
     root = cache_folder() / "trace-pins" / pins if requirements else options.matrix.resolve().parent
     bundle = wanted_bundle("auto", options.bundle, os.environ)
     if bundle is None:
-        matrix = fit_pythons(matrix, root)
+        asked, matrix = matrix, fit_pythons(matrix, root)
+        if changed := changed_pythons(asked, matrix):
+            print(changed, flush=True)
     (good, bad), notes = prepare(matrix, root, script, out, bundle)
 
     def say(text: str) -> None:

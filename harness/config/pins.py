@@ -198,8 +198,9 @@ def usable_pins(root: Path, environment: PlannedEnvironment, matrix: Matrix) -> 
     """`known_pins`. InputError where the project's file does not pin what the matrix asks for, or its wheel changed."""
     path, known = pins_path(root, environment), known_pins(root, environment, matrix)
     if known == path and (package := _unpinned(path, environment, matrix)):
+        asker = "matrix.yaml" if "==" in package else f"PyTorch {environment.spec.torch}"
         raise InputError(
-            f"{path}: does not pin {package}, which matrix.yaml asks for",
+            f"{path}: does not pin {package}, which {asker} asks for",
             f"resolve it again with: {typed('pins')}",
         )
     if known is not None:

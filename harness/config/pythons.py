@@ -42,6 +42,15 @@ def fit_pythons(matrix: Matrix, root: Path) -> Matrix:
     return matrix.model_copy(update={"environments": made, "baseline": base.id()})
 
 
+def changed_pythons(before: Matrix, after: Matrix) -> str:
+    """Return, in words, what `fit_pythons` changed, or ''."""
+    pairs = list(zip(before.environments, after.environments, strict=True))
+    if all(old.python == new.python for old, new in pairs):
+        return ""
+    runs = ", ".join(f"PyTorch {new.torch} runs on Python {new.python}" for _, new in pairs)
+    return f"{runs}, because not every version has a wheel for Python {before.environments[0].python}"
+
+
 def _local(environment: PlannedEnvironment) -> str:
     """Return the local version that marks this environment's build of torch on its index, or ''."""
     spec = environment.spec

@@ -33,7 +33,7 @@ def check_packages(matrix: Matrix, text: str, path: Path, environments: Collecti
             found.problems.append(Problem(where=place, what=error.message, remedy=error.remedy))
             continue
         except InfrastructureError as error:
-            found.unchecked.append(f"packages of {spec.id()}: {error.message}")
+            found.unchecked.append(f"packages: {error.message}")
             continue
         found.passed.append(f"packages of {environment.id}: {'pinned' if pins else 'they can be resolved'}")
         found.unchecked += _outside_limits(matrix, environment)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,13 @@ import pytest
 from harness.config import pythons
 from harness.config.environments import Environment
 from harness.config.matrix import Matrix, load_matrix, parse_matrix
-from harness.config.pythons import fit_pythons, nearest_pythons
+from harness.config.pythons import changed_pythons, fit_pythons, nearest_pythons
 from harness.config.requirements import exceeded_limits, preferred_pins, unmet_requirement, usual_requirements
 from harness.errors import InfrastructureError, InputError
 from harness.preflight import packages
 from harness.preflight.packages import check_packages
+from harness.search.bisect.run import with_fitting_python
+from harness.search.bisect.subject import Subject, environment_at
 from harness.trace.environments import make_matrix
 from tests.unit.test_bisecting_releases import wheel
 
@@ -94,13 +97,21 @@ def test_both_sides_get_a_python_that_both_versions_have_wheels_for(
     matrix, _ = matrix_of("2.5.0", "2.15.0")
     fitted = fit_pythons(matrix, tmp_path)
     assert [spec.python for spec in fitted.environments] == ["3.11", "3.11"]
+    subject = with_fitting_python(Subject(good="2.5.0", bad="2.15.0", what="correctness"), matrix, tmp_path)
+    assert subject.python == environment_at(matrix, subject, "2.9.1").python == "3.11"
     assert fitted.baseline_environment.torch == "2.5.0"
+    assert changed_pythons(matrix, matrix) == "" and changed_pythons(matrix, fitted) == (
+        "PyTorch 2.5.0 runs on Python 3.11, PyTorch 2.15.0 runs on Python 3.11, because not every version has a wheel "
+        "for Python 3.10"
+    )
 
     def unreachable(index: str) -> None:
         raise InfrastructureError("no answer")
 
     monkeypatch.setattr(pythons, "fetch_listing", unreachable)
     assert fit_pythons(matrix, tmp_path) is matrix
+    asked = replace(subject, python="")
+    assert with_fitting_python(asked, matrix, tmp_path) is asked
 
 
 def test_a_side_of_a_trace_has_the_packages_that_the_matrix_gives_its_version(tmp_path: Path) -> None:
@@ -134,6 +145,6 @@ def test_check_finds_what_a_run_would_refuse(tmp_path: Path, monkeypatch: pytest
     assert found.unchecked == [
         "packages of torch2.1.0-cu121-py310: numpy==2.0.2 is pinned, and PyTorch 2.1.0 works only with numpy<2: a "
         "failure there for this reason says nothing about PyTorch",
-        "packages of torch2.4.0-cu121-py310: no answer",
+        "packages: no answer",
     ]
     assert not (tmp_path / "docker").exists()

@@ -21,7 +21,7 @@ from harness.config.listing import fetch_listing
 from harness.config.matrix import Matrix, load_matrix
 from harness.config.pins import pin_package
 from harness.config.plan import PlannedEnvironment
-from harness.config.pythons import fit_pythons
+from harness.config.pythons import changed_pythons, fit_pythons
 from harness.config.wheel_files import supported_tags
 from harness.errors import InfrastructureError, InputError
 from harness.isolate.choose import wanted_bundle
@@ -326,12 +326,12 @@ def _question(subject: Subject, options: Options, prepared: Prepared, matrix: Ma
 def with_fitting_python(subject: Subject, matrix: Matrix, root: Path) -> Subject:
     """Return the subject with a Python that both ends have wheels for, where the good one's is none."""
     asked = derived_matrix(matrix, subject, [subject.good, subject.bad], 0, 1)
-    pythons = {spec.python for spec in fit_pythons(asked, root).environments}
-    if pythons == {spec.python for spec in asked.environments} or len(pythons) > 1:
+    fitted = fit_pythons(asked, root)
+    changed, pythons = changed_pythons(asked, fitted), {spec.python for spec in fitted.environments}
+    if not changed or len(pythons) > 1:
         return subject
-    python = pythons.pop()
-    print(f"Python {python}: both ends have wheels for it, and not for {asked.environments[0].python}", flush=True)
-    return replace(subject, python=python)
+    print(changed, flush=True)
+    return replace(subject, python=pythons.pop())
 
 
 def run_bisection(
