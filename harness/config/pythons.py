@@ -7,6 +7,7 @@ from pathlib import Path
 
 from harness.config.environments import PYPI, Environment
 from harness.config.indexes import choose_indexes
+from harness.config.interpreters import find_interpreter
 from harness.config.listing import fetch_listing, supported_pythons
 from harness.config.matrix import Matrix
 from harness.config.pins import known_pins
@@ -60,7 +61,8 @@ def _local(environment: PlannedEnvironment) -> str:
 
 def nearest_pythons(asked: Sequence[str], known: Sequence[Collection[str]]) -> list[str]:
     """Return a Python for each version, of those `known` for it: the one that was asked for, where all are known; else
-    the nearest to the first that all versions have; else each version's own nearest."""
+    the nearest to the first that all versions have; else each version's own nearest. Pythons of this machine come
+    first, because not every machine can fetch another."""
     if all(python in has for python, has in zip(asked, known, strict=True)):
         return list(asked)
     if shared := set(known[0]).intersection(*known[1:]):
@@ -69,8 +71,8 @@ def nearest_pythons(asked: Sequence[str], known: Sequence[Collection[str]]) -> l
 
 
 def _nearest(asked: str, known: Collection[str]) -> str:
-    def distance(python: str) -> tuple[int, int]:
+    def distance(python: str) -> tuple[bool, int, int]:
         minor = int(python.partition(".")[2])
-        return abs(minor - int(asked.partition(".")[2])), minor
+        return find_interpreter(python) is None, abs(minor - int(asked.partition(".")[2])), minor
 
     return min(known, key=distance)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from harness.config.environments import Environment, package_versions
 from harness.config.indexes import choose_indexes
+from harness.config.interpreters import find_interpreter
 from harness.config.matrix import Matrix
 from harness.config.pins import resolve_as_planned, usable_pins
 from harness.config.plan import PlannedEnvironment
@@ -37,6 +38,15 @@ def check_packages(matrix: Matrix, text: str, path: Path, environments: Collecti
             continue
         found.passed.append(f"packages of {environment.id}: {'pinned' if pins else 'they can be resolved'}")
         found.unchecked += _outside_limits(matrix, environment)
+    return found
+
+
+def check_interpreters(environments: Collection[Environment]) -> Findings:
+    """Find the Pythons that virtual environments need and this machine lacks: uv may be able to fetch them."""
+    found = Findings()
+    for python in sorted({each.python for each in environments if not each.is_host}):
+        if find_interpreter(python) is None:
+            found.unchecked.append(f"Python {python}: not on this machine; a run can only start if uv can fetch it")
     return found
 
 

@@ -26,7 +26,7 @@ from harness.isolate.process import end_descendants
 from harness.preflight.findings import Findings
 from harness.preflight.memory import check_memory
 from harness.preflight.operators import check_operators
-from harness.preflight.packages import check_packages
+from harness.preflight.packages import check_interpreters, check_packages
 from harness.preflight.prebuilt import check_prebuilt
 from harness.preflight.python_files import PROBLEM, SOLUTION, Surroundings, check_file
 from harness.preflight.sources import Machine, check_sources, find_compiler
@@ -96,9 +96,12 @@ class Preflight:
 
     def findings(self) -> Findings:
         found = self._memory()
-        found.problems += unfit_wheels(self.matrix, self.text, self.options.matrix_path, self.environments)
-        if not found.problems and self.choice().bundle is None:  # which brings its packages
+        unfit = unfit_wheels(self.matrix, self.text, self.options.matrix_path, self.environments)
+        found.problems += unfit
+        if not unfit and self.choice().bundle is None:  # a bundle brings its packages
             found.add(check_packages(self.matrix, self.text, self.options.matrix_path, self.environments))
+        if self.choice().executor == "venv":
+            found.add(check_interpreters(self.environments))
         if any(kernel.pytorch for kernel in self.plan.kernels):
             found.add(self._operators())
         subjects = []

@@ -42,6 +42,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No environment, GPU or nvcc."""
     monkeypatch.setenv("KERNEL_MATRIX_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(preflight, "gpus", lambda: [])
+    monkeypatch.setattr(preflight, "check_interpreters", lambda *given: Findings())
     monkeypatch.setattr(preflight, "check_packages", lambda *given: Findings())  # tests/unit/test_requirements.py
     monkeypatch.setattr(sources, "cuda_compiler", lambda: None)
 

@@ -14,7 +14,7 @@ from harness.config.pythons import changed_pythons, fit_pythons, nearest_pythons
 from harness.config.requirements import exceeded_limits, preferred_pins, unmet_requirement, usual_requirements
 from harness.errors import InfrastructureError, InputError
 from harness.preflight import packages
-from harness.preflight.packages import check_packages
+from harness.preflight.packages import check_interpreters, check_packages
 from harness.search.bisect.run import with_fitting_python
 from harness.search.bisect.subject import Subject, environment_at
 from harness.trace.environments import make_matrix
@@ -78,11 +78,13 @@ def test_a_pin_that_is_no_version_is_refused() -> None:
         (["3.11", "3.13"], [["3.11"], ["3.13"]], ["3.11", "3.13"]),
         (["3.10", "3.10"], [["3.9", "3.10", "3.12", "3.13"], ["3.12", "3.13"]], ["3.12", "3.12"]),
         (["3.8", "3.8"], [["3.8", "3.9"], ["3.12", "3.13"]], ["3.8", "3.12"]),
+        (["3.14", "3.15"], [["3.14", "3.12"], ["3.14", "3.12"]], ["3.12", "3.12"]),  # 3.14 is not on the machine
     ],
 )
 def test_a_python_is_the_one_asked_for_else_the_nearest_that_all_have(
-    asked: list[str], known: list[list[str]], chosen: list[str]
+    asked: list[str], known: list[list[str]], chosen: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(pythons, "find_interpreter", lambda python: None if python == "3.14" else python)
     assert nearest_pythons(asked, known) == chosen
 
 
@@ -94,6 +96,7 @@ def test_both_sides_get_a_python_that_both_versions_have_wheels_for(
     indexes = ({f"torch{torch}-cu121-py310": "https://pypi.org/simple" for torch in ("2.5.0", "2.15.0")}, {})
     monkeypatch.setattr(pythons, "choose_indexes", lambda matrix, strict: indexes)
     monkeypatch.setattr(pythons, "fetch_listing", lambda index: files)
+    monkeypatch.setattr(pythons, "find_interpreter", lambda python: python)
     matrix, _ = matrix_of("2.5.0", "2.15.0")
     fitted = fit_pythons(matrix, tmp_path)
     assert [spec.python for spec in fitted.environments] == ["3.11", "3.11"]
@@ -122,6 +125,16 @@ def test_a_side_of_a_trace_has_the_packages_that_the_matrix_gives_its_version(tm
     matrix, _ = load_matrix(path)
     assert "setuptools==69.5.1" in matrix.requirements_in(good)
     assert "setuptools==80.9.0" in matrix.requirements_in(bad)
+
+
+def test_check_names_a_python_that_is_not_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix, _ = matrix_of("2.1.0", "2.5.0")
+    for there, unchecked in (
+        ("3.10", []),
+        (None, ["Python 3.10: not on this machine; a run can only start if uv can fetch it"]),
+    ):
+        monkeypatch.setattr(packages, "find_interpreter", lambda python, there=there: there)
+        assert check_interpreters(matrix.environments).unchecked == unchecked
 
 
 def test_check_finds_what_a_run_would_refuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
