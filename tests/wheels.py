@@ -5,16 +5,20 @@ from __future__ import annotations
 import base64
 import hashlib
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 
-def write_wheel(folder: Path, name: str, version: str, files: Mapping[str, str], tag: str = "py3-none-any") -> Path:
-    """A wheel of these files, which pip and uv install. `files`: texts by their paths in it."""
+def write_wheel(
+    folder: Path, name: str, version: str, files: Mapping[str, str], tag: str = "py3-none-any",
+    requires: Sequence[str] = (),
+) -> Path:  # fmt: skip
+    """Write a wheel of these files, which pip and uv install. `files`: texts by their paths in it."""
+    asked = "".join(f"Requires-Dist: {each}\n" for each in requires)
     info = f"{name}-{version}.dist-info"
     texts = {
         **files,
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{asked}",
         f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: {tag}\n",
     }
     lines = []

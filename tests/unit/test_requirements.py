@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+import http.server
+import platform
+import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from harness.config import pythons
+from harness.config import pins, pythons
 from harness.config.environments import Environment
 from harness.config.matrix import Matrix, load_matrix, parse_matrix
+from harness.config.pins import ensure_pins, load_pins
+from harness.config.plan import PlannedEnvironment
 from harness.config.pythons import changed_pythons, fit_pythons, nearest_pythons
 from harness.config.requirements import exceeded_limits, preferred_pins, unmet_requirement, usual_requirements
 from harness.errors import InfrastructureError, InputError
@@ -19,6 +27,8 @@ from harness.search.bisect.run import with_fitting_python
 from harness.search.bisect.subject import Subject, environment_at
 from harness.trace.environments import make_matrix
 from tests.unit.test_bisecting_releases import wheel
+from tests.unit.test_wheel_files import Silent
+from tests.wheels import write_wheel
 
 KERNELS = "kernels: [{name: k, sources: {cpu: [k.cpp]}}]\n"
 
@@ -58,10 +68,10 @@ def test_the_same_versions_are_preferred_wherever_a_python_has_them() -> None:
 
 
 def test_pins_are_compared_with_ranges() -> None:
-    pins = {"torch": "2.1.0+cu121", "numpy": "2.0.2", "setuptools": "69.5.1", "odd": "of-today"}
-    assert unmet_requirement(["torch==2.1.0", "setuptools<70"], pins) == ""
-    assert unmet_requirement(["torch==2.1.0", "numpy<2"], pins) == "numpy<2"
-    assert unmet_requirement(["ninja"], pins) == "ninja" and unmet_requirement(["odd"], pins) == "odd"
+    held = {"torch": "2.1.0+cu121", "numpy": "2.0.2", "setuptools": "69.5.1", "odd": "of-today"}
+    assert unmet_requirement(["torch==2.1.0", "setuptools<70"], held) == ""
+    assert unmet_requirement(["torch==2.1.0", "numpy<2"], held) == "numpy<2"
+    assert unmet_requirement(["ninja"], held) == "ninja" and unmet_requirement(["odd"], held) == "odd"
     assert exceeded_limits("2.1.0", {"numpy": "2.0.2"}) == [("numpy==2.0.2", "numpy<2")]
     assert exceeded_limits("2.5.0", {"numpy": "2.0.2"}) == exceeded_limits("2.1.0", {"numpy": "1.26.4"}) == []
 
@@ -125,6 +135,60 @@ def test_a_side_of_a_trace_has_the_packages_that_the_matrix_gives_its_version(tm
     matrix, _ = load_matrix(path)
     assert "setuptools==69.5.1" in matrix.requirements_in(good)
     assert "setuptools==80.9.0" in matrix.requirements_in(bad)
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A package index of empty wheels: two versions of each package, and two of torch, the later of which asks for a
+    newer setuptools."""
+    asks = {"2.12.0": "setuptools<82", "2.13.0": "setuptools>=77.0.3"}
+    for version, requirement in asks.items():
+        tag = "cp311-cp311-linux_" + platform.machine()
+        write_wheel(tmp_path / "index" / "torch", "torch", version, {}, tag, [requirement])
+    for name, version in (
+        ("setuptools", "69.5.1"), ("setuptools", "80.9.0"), ("numpy", "1.26.4"), ("numpy", "2.4.0"),
+        ("ninja", "1.11.1.1"), ("ninja", "1.13.0"),
+    ):  # fmt: skip
+        write_wheel(tmp_path / "index" / name, name, version, {})
+    handler = functools.partial(Silent, directory=tmp_path / "index")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_address[1]}"
+        monkeypatch.setattr(pins, "PYPI", address)
+        monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        yield address
+        server.shutdown()
+
+
+def planned(torch: str, index: str, **more: Any) -> PlannedEnvironment:
+    return PlannedEnvironment(spec=Environment(torch=torch, cuda="12.1", python="3.11", **more), index=index)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("torch", "setuptools"), [("2.12.0", "69.5.1"), ("2.13.0", "80.9.0")])
+def test_the_usual_versions_are_left_only_where_pytorch_asks_for_others(
+    index: str, tmp_path: Path, torch: str, setuptools: str
+) -> None:
+    matrix = parse_matrix(KERNELS)
+    path, _ = ensure_pins(tmp_path, planned(torch, index), matrix)
+    wanted = {"torch": torch, "numpy": "1.26.4", "ninja": "1.11.1.1", "setuptools": setuptools}
+    assert load_pins(path) == wanted
+    numpy, _ = ensure_pins(tmp_path, planned(torch, index, packages=["numpy==2.4.0"]), matrix)
+    assert load_pins(numpy) == wanted | {"numpy": "2.4.0"}
+
+
+@pytest.mark.process
+def test_a_pin_of_the_user_wins_or_is_named_with_what_refuses_it(index: str, tmp_path: Path) -> None:
+    pinned = parse_matrix(f"packages: [setuptools==69.5.1]\n{KERNELS}")
+    with pytest.raises(InputError) as caught:
+        ensure_pins(tmp_path, planned("2.13.0", index), pinned)
+    said = "packages: setuptools==69.5.1 is pinned, and PyTorch 2.13.0 needs setuptools>=77.0.3"
+    assert caught.value.message.endswith(said)
+    # The remedy: packages of the environment come before what PyTorch asks for.
+    own = planned("2.13.0", index, packages=["setuptools==80.9.0"])
+    assert load_pins(ensure_pins(tmp_path, own, pinned)[0])["setuptools"] == "80.9.0"
 
 
 def test_check_names_a_python_that_is_not_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
