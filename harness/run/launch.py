@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from harness.run.processors import Bound, bind
 from harness.run.requests import EXPECTED_RECIPE, files_of, kernel_request, workload_request
 from harness.run.throttling import watched_launch
 from harness.schema.experiment_records import Stage
-from harness.schema.records import ENDED_BADLY, Device, LaunchRecord, Outcome, Timing, ValidationRecord
+from harness.schema.records import ENDED_BADLY, Device, LaunchRecord, Outcome, Status, Timing, ValidationRecord
 from harness.schema.storage import Run, load_record
 from harness.worker import channel, protocol, wire
 
@@ -97,28 +98,42 @@ class Launch:
             return Bound()
         return bind(self.context.plan.threads_in(planned.environment))
 
+    @cached_property
+    def cannot_run(self) -> str:
+        """Return why a process would time nothing: no row had an output in validation. '' where one had."""
+        if any(status in protocol.RAN for row in self.rows for status, _ in self._validated(*row)):
+            return ""
+        failed = next((v for w in self.asked if (v := self.validations[w]).message), None)
+        why = f": {failed.workload}: {failed.message}" if failed else ""
+        return f"nothing can run here, so nothing was timed{why}"
+
+    def _validated(self, workload: str, target: str) -> list[tuple[Status, str]]:
+        """Return (status, message) in validation: one of the kernel, of a reference one of each input distribution."""
+        known = self.validations[workload]
+        if target == self.subject:
+            return [(known.status, known.message)]
+        name = target.partition(protocol.BACKWARD)[0]
+        return [(r.status, r.message) for recipe in known.recipes for r in recipe.targets if r.target == name]
+
     def prepare(self, pool: ThreadPoolExecutor) -> None:
         """Start it in a thread; it measures when `run` is called."""
         gate = Gate()
         self._early = gate, pool.submit(self._both_answers, gate)
 
     def run(self) -> LaunchRecord:
-        """Measure, to the end."""
+        """Measure, to the end. Where nothing can run, no process is started."""
         context, planned = self.context, self.planned
         started = now_utc()
+        if self.cannot_run:
+            return LaunchRecord(
+                **self._identity(started), duration_s=0, status=protocol.NOT_RUN, message=self.cannot_run,
+                timings=[*starmap(self._not_timed, self.rows), *self._not_called()],
+            )  # fmt: skip
         uuid = context.gpu.uuid if context.gpu is not None and planned.device == "cuda" else None
         # Who measures, the references, the kernel, and a fork whose memory is measured.
         with Watch(uuid, own=4 if self.runs_kernel else 3) as watch:
             answer, kernels = self._answers()
-        identity: dict[str, Any] = {
-            "environment": planned.environment,
-            "kernel": planned.kernel,
-            "device": planned.device,
-            "key": self.key,
-            "index": planned.index,
-            "workloads": self.asked,
-            "position": planned.position,
-            "started_utc": started,
+        identity = self._identity(started) | {
             "duration_s": round(answer.ended.duration_s, 3),
             "overhead_s": round(answer.ended.overhead_s, 3),
         }
@@ -136,6 +151,19 @@ class Launch:
         if record is None:
             return LaunchRecord(**identity, **fields_of(result))
         return record.model_copy(update={"timings": [*record.timings, *self._not_called()]})
+
+    def _identity(self, started: str) -> dict[str, Any]:
+        planned = self.planned
+        return {
+            "environment": planned.environment,
+            "kernel": planned.kernel,
+            "device": planned.device,
+            "key": self.key,
+            "index": planned.index,
+            "workloads": self.asked,
+            "position": planned.position,
+            "started_utc": started,
+        }
 
     def _answers(self) -> tuple[Answer, Answer | None]:
         """Of the process that measures, and of the kernel's own, where it has one."""
@@ -232,6 +260,12 @@ class Launch:
     def _not_called(self) -> list[Timing]:
         return [self._without_time(self.validations[workload]) for workload in self.not_called]
 
+    def _not_timed(self, workload: str, target: str) -> Timing:
+        """A reference that gave no output in validation."""
+        known = self.validations[workload]
+        status, message = next(iter(self._validated(workload, target)), (protocol.NOT_RUN, known.message))
+        return Timing(workload=workload, target=target, order=-1, status=status, message=message)
+
     def _without_time(self, known: ValidationRecord) -> Timing:
         """Of PyTorch itself there is no more to say than what validation said."""
         status, message = known.status, known.message
@@ -308,8 +342,9 @@ def launch_all(
     pool = ThreadPoolExecutor(2)  # the launch that measures, and the one that gets ready
     try:
         for planned, following in itertools.zip_longest(waiting, waiting[1:]):
-            if following is not None and following in launches and goes_ahead(context.executor, following.device):
-                launches[following].prepare(pool)
+            ahead = launches.get(following) if following is not None else None
+            if ahead is not None and not ahead.cannot_run and goes_ahead(context.executor, ahead.planned.device):
+                ahead.prepare(pool)
             record = _measure(context, planned, launches.get(planned), refused.get(planned.kernel))
             most = plan.launches_each if planned.index < plan.launches_each else plan.most_launches
             display.step(

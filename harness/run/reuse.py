@@ -35,7 +35,8 @@ def recall_blocks(
         block = [launch for launch in due if (launch.index, launch.device) == (index, device)]
         if not all(launch in launches for launch in block):
             continue
-        wanted = {launch: launches[launch].key for launch in block}
+        # A launch that can run nothing costs nothing to record.
+        wanted = {launch: launches[launch].key for launch in block if not launches[launch].cannot_run}
         recalled = next((records for other in others if (records := block_of(other, wanted)) is not None), None)
         for launch, record in (recalled or {}).items():
             save_record(launch_path(context.run, launch), record)

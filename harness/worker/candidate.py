@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from . import dtypes, integrity, kernels, native, protocol, tensors, wire
+from . import children, dtypes, integrity, kernels, native, protocol, tensors, wire
 from . import workload as workloads
 
 PART_BYTES = 1 << 24  # compared at a time
@@ -25,7 +25,7 @@ def candidate(request: wire.CandidateRequest) -> wire.CandidateResult:
     torch.set_num_threads(request.threads)
     workload = workloads.parse_workload(request.workload)
     result = wire.CandidateResult(protocol.OK)
-    replaced, mapped = integrity.Snapshot().replaced, native.mapped()
+    replaced, mapped, started = integrity.Snapshot().replaced, native.mapped(), children.Children()
     try:
         kernel = kernels.load(request.kernel, workload)
         with concurrent.futures.ThreadPoolExecutor(max(1, request.threads)) as pool:
@@ -38,6 +38,8 @@ def candidate(request: wire.CandidateRequest) -> wire.CandidateResult:
                     if isinstance(kernel, kernels.Extension) and not trial:
                         result.choice = kernel.choice(workload.arguments(arrays, request.kernel.device))
                     rows.append(_trial(kernel, workload, arrays, request.kernel.device, folder, trial))
+                    if (left := started.left()) is not None:
+                        raise left
         if request.kernel.may_compile:
             result.native = native.brought(mapped)
         tampering = replaced()

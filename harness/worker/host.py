@@ -16,9 +16,9 @@ that in its slot, too; what others return is copied to an outbox.
     DESCRIBE  the outputs of the last CALL
     OUTBOX    the memory for copies of outputs
     DELIVER   copy the outputs of the last CALL there
-    FORGET    drop them, while nobody looks at a clock
+    FORGET    drop them, and end processes that the kernel left running, while nobody looks at a clock
     METER     count anew what TELL tells
-    TELL      what this process used
+    TELL      what this process used; processes that the kernel left running are ended before
     SPIN      be busy for a time, and give how long that really was: what it costs to ask
     COPY      as DELIVER, of as many outputs that were there before: what it costs to deliver
     MEMORY    what a target's calls need of it, in a process of their own (`memory`)
@@ -81,7 +81,7 @@ class Callee:
     def __init__(self, request: wire.HostRequest) -> None:
         import torch
 
-        from . import kernels, memory, sampling, tensors, workload
+        from . import children, kernels, memory, sampling, tensors, workload
 
         self.torch, self.kernels, self.sampling, self.tensors = torch, kernels, sampling, tensors
         self.request = request
@@ -100,7 +100,10 @@ class Callee:
         self.copied: wire.CopyOrder | None = None
         self.source: list[Any] = []  # of COPY
         self.context = contextlib.ExitStack()
+        self.children: children.Children | None = None  # in forks of the nursery: they end with what they started
+        self.left: wire.Failed | None = None  # for the next order, of processes that a call left running
         self.nursery = memory.Nursery(self)  # before any thread is started here
+        self.children = children.Children()  # after the nursery, which stays
         torch.set_num_threads(request.threads)
         self.meter()
 
@@ -110,14 +113,17 @@ class Callee:
             channel.OPEN: self.open, channel.MAP: self.map, channel.WAKE: self.wake, channel.CALL: self.call,
             channel.DESCRIBE: self.describe, channel.OUTBOX: self.take_outbox, channel.DELIVER: self.deliver,
             channel.TELL: self.tell, channel.SPIN: self.spin, channel.COPY: self.copy,
-            channel.MEMORY: self.nursery.ask,
+            channel.MEMORY: self.measure_memory,
         }  # fmt: skip
 
     def answered(self, order: Order, payload: bytes, file: int | None = None) -> tuple[bytes, bytes]:
         """(DONE or FAILED, payload) of the answer to an order."""
         try:
+            self._refuse_if_left()
             return channel.DONE, order(payload, file)
         except Exception as error:
+            self._find_left()
+            self.left = None  # the order has failed already
             failed = error if isinstance(error, wire.Failed) else self.kernels.failure(error, self.target)
             said = wire.Result(failed.status, failed.message, failed.log_excerpt)
             return channel.FAILED, codec.to_bytes(said)
@@ -225,6 +231,17 @@ class Callee:
 
     def forget(self) -> None:
         self.outputs = []
+        self._find_left()
+
+    def _find_left(self) -> None:
+        """End processes that the kernel left running; the next order fails for it. A reference may have some."""
+        if self.children is not None and self.target == protocol.KERNEL:
+            self.left = self.children.left() or self.left
+
+    def _refuse_if_left(self) -> None:
+        left, self.left = self.left, None
+        if left is not None:
+            raise left
 
     def describe(self, _payload: bytes, _file: int | None) -> bytes:
         checked = [self.kernels.checked(output, self.workload, self.request.device) for output in self.outputs]
@@ -265,6 +282,8 @@ class Callee:
 
     def tell(self, payload: bytes, _file: int | None) -> bytes:
         """With any payload: what it uses while it is called by nobody, too."""
+        self._find_left()
+        self._refuse_if_left()
         wall_ms = max(1, self.wall_ns) / 1e6
         told = wire.Told(
             busy_processors=round(self.busy_ns / max(1, self.wall_ns), 3),
@@ -286,6 +305,13 @@ class Callee:
             pass
         self.tensors.synchronise(self.request.device)
         return SIZE.pack(self.sampling.clock_ns() - began)
+
+    def measure_memory(self, payload: bytes, file: int | None) -> bytes:
+        try:
+            return self.nursery.ask(payload, file)
+        finally:
+            self._find_left()  # the fork's, which are this process's children now
+            self._refuse_if_left()
 
     def copy(self, payload: bytes, _file: int | None) -> bytes:
         order = codec.from_bytes(wire.CopyOrder, payload)

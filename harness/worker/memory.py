@@ -95,28 +95,29 @@ def _serve(orders: channel.Channel, callee: Callee) -> None:
 
 def _in_a_fork(callee: Callee, payload: bytes) -> tuple[bytes, bytes]:
     """(DONE or FAILED, payload) of its answer."""
-    reading, writing = os.pipe()
+    ours, theirs = channel.pair()  # a message is whole, whoever else holds the other end: what the calls started may
     child = os.fork()
     if child == 0:
         try:
             end_with_parent()
-            with os.fdopen(writing, "wb") as file:
-                file.write(b"".join(callee.answered(lambda given, _: _measured(callee, given), payload)))
+            kind, content = callee.answered(lambda given, _: _measured(callee, given), payload)
+            theirs.send(kind, bytes(channel.TOKEN_BYTES), content)
         finally:
             os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as file:
-        late = not select.select([file], [], [], LONGEST_S)[0]
-        if late:
-            os.kill(child, signal.SIGKILL)
-        content = file.read(channel.MOST_BYTES // 2)
+    theirs.close()
+    answer, late = None, not select.select([ours.connection], [], [], LONGEST_S)[0]
+    if not late:
+        with contextlib.suppress(channel.Closed):
+            answer = ours.receive()
+    ours.close()
+    os.kill(child, signal.SIGKILL)  # one that died by another signal keeps that
     status = os.waitpid(child, 0)[1]
     if late:
         return _failed(f"{CALLS} calls took longer than {LONGEST_S:.0f} s")
-    if not content:
+    if answer is None:
         ended = f"by signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "without an answer"
         return _failed(f"its process ended {ended} when it was called in a fresh one")
-    return content[:1], content[1:]
+    return answer[0], answer[2]
 
 
 def _failed(why: str) -> tuple[bytes, bytes]:

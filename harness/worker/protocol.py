@@ -44,6 +44,7 @@ EXTRA_RECIPES = ("dominant_tail", "steep_logits", "offset_logits", "flat_logits"
 SCALED_RECIPES = {"halved_4": 4, "halved_8": 8}  # recipe to how many times every floating input is halved
 MESSAGE_CHARACTERS = 500  # of a message that a stranger has a say in
 OTHER_BITS = "its output is not the validated one"
+LEFT_RUNNING = "it left processes running when its call had returned ({}), and they were ended"
 GONE = "its process ended"  # the message of a target whose process did
 LOADING, CONSTRUCTING = "loading ", "constructing ModelNew"  # begin the message of a kernel that fails then
 MAKING = "making the inputs of "  # begins that of a problem file that fails

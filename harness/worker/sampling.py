@@ -55,7 +55,7 @@ class Usage:
     """What this process, with all of its threads, used since its making: those that ended since are counted too."""
 
     def __init__(self) -> None:
-        self.newest = _newest()
+        self.newest = newest_process()
         self.wall_ns, self.own_ns = clock_ns(), process_ns()
 
     def processors(self) -> float:
@@ -65,7 +65,7 @@ class Usage:
     def threads_started(self, calls: int) -> float | None:
         """In each of so many calls, at least. Other processes' count too: a container sees its own, a virtual
         environment all of the machine's. None where the system does not tell."""
-        newest = _newest()
+        newest = newest_process()
         if newest is None or self.newest is None:
             return None
         started = newest - self.newest
@@ -74,7 +74,7 @@ class Usage:
         return round(max(0, started) / max(1, calls), 3)
 
 
-def _newest() -> int | None:
+def newest_process() -> int | None:
     """The number of the thread or process that was started last (proc(5): they go up by one)."""
     return _last_word("/proc/loadavg")
 

@@ -102,6 +102,7 @@ class Target:
         self.peer.tell(channel.FORGET)
         self.peer.ask(channel.CALL, host.CALLED.pack(0, 1, True))
         output, dtype = self._output(self._outputs(1), 0)
+        self.peer.ask(channel.TELL)  # which fails where it left processes running
         return Picked(when, arrays, output, dtype)
 
     def _outputs(self, count: int) -> Any:

@@ -18,6 +18,9 @@ def prepared(name: str) -> Callable[[Any], Any]:
         # numpy's matrix library starts its threads when numpy is imported, so before that. One: judging runs
         # whole trials in parallel, and no other task multiplies matrices in numpy.
         os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    if name in ("host", "candidate"):
+        # Inductor's compiling processes stay for ever: a kernel's process ends what its calls leave running.
+        os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     if name in ("judge", "weigh"):
         # Its own threads compare while PyTorch's wait for work: those must sleep, not spin.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")

@@ -103,6 +103,13 @@ def daemon():
     os.wait()
 """
 
+BURN = """
+def burn():
+    if os.fork() == 0:
+        while True: pass
+"""
+LEFT = "left processes running when its call had returned"
+
 HOSTILE: dict[str, Hostile] = {
     "right": hostile("ok", "", "return right(x)", timed="ok"),
     # -- it dies -----------------------------------------------------------------------------------------
@@ -121,7 +128,13 @@ HOSTILE: dict[str, Hostile] = {
         "ok", "", "if TIMING: sys.exit(0)\nreturn right(x)", timed="crashed", timed_said="raised SystemExit: 0"
     ),
     "shouts": hostile("ok", "", "if calls == 1:\n    for _ in range(64): print('x' * (1 << 20))\nreturn right(x)"),
-    "daemon": hostile("ok", "", "if calls == 1: daemon()\nreturn right(x)", before=DAEMON, timed="ok"),
+    # -- what it leaves running --------------------------------------------------------------------------
+    "daemon": hostile(
+        "wrong", LEFT, "if calls == 1: daemon()\nreturn right(x)", before=DAEMON, timed="wrong", timed_said=LEFT
+    ),
+    "burns_all_cores": hostile(
+        "ok", "", "if TIMING: burn(); burn()\nreturn right(x)", before=BURN, timed="wrong", timed_said=LEFT
+    ),
     # -- what it says is shown ---------------------------------------------------------------------------
     "script": hostile("crashed", SCRIPT, f"raise type('{SCRIPT}', (Exception,), {{}})('{SCRIPT}')"),
     "speechless": hostile(

@@ -13,7 +13,7 @@ from harness.run.context import Store
 from harness.run.launch import Launch, timing_request
 from harness.run.requests import room_bytes
 from harness.run.throttling import watched_launch
-from harness.schema.records import LaunchRecord, Timing
+from harness.schema.records import LaunchRecord, Timing, ValidationRecord
 from harness.schema.storage import Run
 from tests.unit.contexts import FakeContext
 
@@ -113,7 +113,7 @@ def test_a_launch_knows_the_first_trials_validated_output() -> None:
 
 def launch_of(plan: Any, validations: Any, rows: Any = None) -> Launch:
     context: Any = FakeContext(plan=plan, stores={"w": Store(Path("folder"))}, run=Run(Path("run")))
-    planned: Any = SimpleNamespace(environment="e", kernel="k", device="cpu", index=0, rows=rows)
+    planned: Any = SimpleNamespace(environment="e", kernel="k", device="cpu", index=0, position=0, rows=rows)
     return Launch(context, planned, validations)
 
 
@@ -137,6 +137,63 @@ def test_backward_is_timed_by_itself_beside_a_step_and_never_of_a_kernel(
     info = SimpleNamespace(pytorch=pytorch, references_on=lambda _: ["model"])
     plan = SimpleNamespace(workloads_of=lambda *_: [workload], kernel=lambda _: info)
     assert launch_of(plan, {"w": SimpleNamespace(status=status)}, asked).rows == rows
+
+
+def validation(status: str, message: str = "", **references: str) -> ValidationRecord:
+    targets = [
+        {"target": name, "status": status, "message": f"{name} {status}"} for name, status in references.items()
+    ]
+    made = {"recipe": "independent", "trials": 1, "input_sha256": [], "truth_sha256": [], "rounding_cost": []}
+    recipes = [made | {"targets": targets}] if targets else []
+    return ValidationRecord.model_validate({
+        "environment": "e", "kernel": "k", "workload": "w", "device": "cpu", "key": "", "started_utc": "",
+        "duration_s": 1, "status": status, "message": message, "decides": "rounding", "limits": {}, "recipes": recipes,
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("pytorch", "known", "rows"),
+    [
+        (False, validation("crashed", "the judge exited with 1"), {
+            "model": ("not_run", "the judge exited with 1"),
+            "kernel": ("not_run", "the kernel was not called: in validation it crashed"),
+        }),
+        (False, validation("build_failed", "g++ failed", model="unsupported"), {
+            "model": ("unsupported", "model unsupported"),
+            "kernel": ("not_run", "the kernel was not called: in validation it build failed"),
+        }),
+        (True, validation("unsupported", "PyTorch has no such operator"), {
+            "model": ("unsupported", "PyTorch has no such operator"),
+        }),
+    ],
+)  # fmt: skip
+def test_where_nothing_can_run_no_process_is_started_and_the_rows_say_why(
+    pytorch: bool, known: ValidationRecord, rows: dict[str, tuple[str, str]]
+) -> None:
+    made = launch_of(stated(pytorch), {"w": known}).run()  # its context has no executor that could start one
+    assert (made.status, made.message) == ("not_run", f"nothing can run here, so nothing was timed: w: {known.message}")
+    assert {row.target: (row.status, row.message) for row in made.timings} == rows
+
+
+@pytest.mark.parametrize(
+    ("pytorch", "known"),
+    [
+        (False, validation("crashed", "it raised", model="ok")),
+        (False, validation("build_failed", "g++ failed", model="wrong")),
+        (False, validation("wrong", "0 of 1 trials pass", model="unsupported")),
+        (True, validation("undecidable")),
+    ],
+)
+def test_where_a_reference_or_the_kernel_gave_an_output_replicates_are_made(
+    pytorch: bool, known: ValidationRecord
+) -> None:
+    assert launch_of(stated(pytorch), {"w": known}).cannot_run == ""
+
+
+def stated(pytorch: bool) -> Any:
+    workload = SimpleNamespace(id="w", problem=None, backward=False)
+    info = SimpleNamespace(pytorch=pytorch, references_on=lambda _: ["model"])
+    return SimpleNamespace(workloads_of=lambda *_: [workload], kernel=lambda _: info)
 
 
 def test_a_verb_has_room_for_files_where_the_limits_say_nothing() -> None:

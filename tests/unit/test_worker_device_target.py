@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,10 +15,22 @@ import pytest
 from harness.worker import channel, codec, fresh, host, target, wire
 from harness.worker.measuring import Measured
 from harness.worker.workload import AttentionWorkload
-from tests.unit.test_worker_measuring import LIMITS, TIMING, WORKLOAD, Kernel, StandIn, digest, keeps, right
+from tests.unit.test_worker_measuring import (
+    CLOCK,
+    LIMITS,
+    TIMING,
+    WORKLOAD,
+    Kernel,
+    StandIn,
+    digest,
+    keeps,
+    right,
+    virtual,
+)
 
 MODULES = ("events", "tensors", "device_fresh", "device_target")
-FLUSH_US, CALL_US = 200.0, 8000.0  # long against what this machine adds
+FLUSH_US, CALL_US = 200.0, 8000.0
+__all__ = ["virtual"]  # a fixture
 
 
 @pytest.fixture
@@ -35,6 +46,8 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     module = importlib.import_module("harness.worker.device_target")
     monkeypatch.setattr(module, "ORDERS", {"cold": 4, "hot": 4, "eager": 4})
     monkeypatch.setattr(module, "MOST_CALLS", 4)
+    monkeypatch.setattr(module.events, "_clock", CLOCK.read_ns)
+    monkeypatch.setattr(module.events, "_seconds", CLOCK.read_s)
     monkeypatch.setattr(module.events, "SPAN_S", 4.5 * CALL_US / 1e6)
 
     class Pretended(module.DeviceTarget):  # type: ignore[misc, name-defined]
@@ -42,7 +55,7 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         _array = target.Target._array
 
         def _ended(self, began: int) -> int:
-            return time.perf_counter_ns() - began
+            return CLOCK.read_ns() - began
 
     module.DeviceTarget = Pretended  # which makes others of its kind
     yield module
@@ -60,7 +73,7 @@ class Device(StandIn):
 
     def __init__(self, module: Any, kernel: Kernel, takes_us: float, says_us: float, hot_us: float | None) -> None:
         self.module, self.takes_us, self.says_us, self.hot_us = module, takes_us, says_us, hot_us
-        super().__init__(kernel, in_slots=True)
+        super().__init__(kernel, in_slots=True, takes_ns=0)
 
     def _answer(self, kind: bytes, payload: bytes, file: int | None) -> bytes:
         if kind == channel.OPEN:
@@ -86,10 +99,9 @@ class Device(StandIn):
         return super()._answer(kind, payload, file)
 
     def _run(self, first: int, count: int, each_us: float) -> None:
-        ends_s = time.perf_counter() + (self.lag_us + count * each_us) / 1e6
         for slot in range(first, first + count) if self.computes else ():
             self._call(slot * self.order.slot_bytes)
-        time.sleep(max(0.0, ends_s - time.perf_counter()))
+        CLOCK.now_ns += int((self.lag_us + count * each_us) * 1e3)
 
 
 def measured(

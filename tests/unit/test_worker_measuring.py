@@ -7,7 +7,6 @@ import mmap
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -27,7 +26,30 @@ WORKLOAD = wire.WorkloadRequest(
 )  # fmt: skip
 LIMITS = {"rounding": 16.0, "kernelbench": 1e-4, "strict": 1e-3}
 TIMING = wire.SamplingRequest(0.0, 2, 0.2, 12, 12, 0.0)
+TAKES_NS, READ_NS = 2_000_000, 1_000  # of a call, and of a look at the clock
 Kernel = Callable[[list[Any]], Any]
+
+
+class Clock:
+    """Time passes when a test says so: how busy a machine is decides nothing."""
+
+    now_ns = 0
+
+    def read_ns(self) -> int:
+        self.now_ns += READ_NS
+        return self.now_ns
+
+    def read_s(self) -> float:
+        return self.read_ns() / 1e9
+
+
+CLOCK = Clock()
+
+
+@pytest.fixture(autouse=True)
+def virtual(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "clock_ns", CLOCK.read_ns)
+    monkeypatch.setattr(sampling, "_seconds", CLOCK.read_s)
 
 
 def right(arrays: list[Any]) -> Any:
@@ -39,8 +61,9 @@ def right(arrays: list[Any]) -> Any:
 class StandIn:
     """Answers orders as `host` does, of one kernel whose outputs are `in_slots` or returned."""
 
-    def __init__(self, kernel: Kernel, *, in_slots: bool, changes: str = "") -> None:
+    def __init__(self, kernel: Kernel, *, in_slots: bool, changes: str = "", takes_ns: int = TAKES_NS) -> None:
         self.calls = self.woken = 0
+        self.takes_ns = takes_ns
         self.kernel, self.in_slots, self.changes = kernel, in_slots, changes
         ours, self.connection = channel.pair()
         self.peer = Peer(ours)
@@ -94,10 +117,8 @@ class StandIn:
             return codec.to_bytes(wire.Told(1.0, 0.5, 0.0, 0.25, 1, 0.0))
         elif kind == channel.SPIN:
             (wanted,) = host.SIZE.unpack(payload)
-            began = sampling.clock_ns()
-            while sampling.clock_ns() - began < wanted:
-                pass
-            return host.SIZE.pack(sampling.clock_ns() - began)
+            CLOCK.now_ns += wanted
+            return host.SIZE.pack(wanted)
         elif kind == channel.COPY:
             order = codec.from_bytes(wire.CopyOrder, payload)
             data = b"".join(np.ones(order.shape, order.dtype).tobytes() for _ in range(order.count))
@@ -109,6 +130,7 @@ class StandIn:
             raise channel.Closed
         arrays = [np.ndarray(SHAPE, np.float32, self.memory, start + offset) for offset in self.order.offsets]
         output = self.kernel(arrays)
+        CLOCK.now_ns += self.takes_ns
         if self.changes == "inputs":
             arrays[0][0, 0, 0, 0] += 1
         if self.in_slots:
@@ -133,9 +155,11 @@ def digest() -> str:
     return inputs.digest([right(arrays)])
 
 
-def measured(references: Peer, kernel: Kernel, *, in_slots: bool = True, other_bits: bool = True, changes: str = "",
-             digests: list[str] | None = None, others: float = 0.0) -> wire.Timing:  # fmt: skip
-    stand_in = StandIn(kernel, in_slots=in_slots, changes=changes)
+def measured(
+    references: Peer, kernel: Kernel, *, in_slots: bool = True, other_bits: bool = True, changes: str = "",
+    digests: list[str] | None = None, others: float = 0.0, takes_ns: int = TAKES_NS,
+) -> wire.Timing:  # fmt: skip
+    stand_in = StandIn(kernel, in_slots=in_slots, changes=changes, takes_ns=takes_ns)
     request = wire.TimeRequest(
         workloads=[WORKLOAD], seed=0, threads=1, device="cpu", rows=[["w", "kernel"]],
         order_seed=0, timing=TIMING, expected_sha256={"w": [digest()] if digests is None else digests},
@@ -162,17 +186,16 @@ def test_a_right_kernel_is_timed_and_its_timed_calls_are_judged(references: Peer
 
 
 def test_short_calls_share_an_order(references: Peer) -> None:
-    row = measured(references, lambda arrays: arrays[0], digests=[])
-    assert row.calls_per_sample > 4 and row.correct is None and row.checked == 0
+    row = measured(references, lambda arrays: arrays[0], digests=[], takes_ns=target.SAMPLE_NS // 20)
+    assert row.calls_per_sample == 20 and row.correct is None and row.checked == 0
 
 
 @pytest.mark.parametrize(("changes", "correct"), [("its one output", True), ("one output, which it denies", False)])
 def test_of_calls_that_return_one_output_again_and_again_each_is_copied(
-    references: Peer, monkeypatch: pytest.MonkeyPatch, changes: str, correct: bool
+    references: Peer, changes: str, correct: bool
 ) -> None:
-    monkeypatch.setattr(target, "SAMPLE_NS", 20_000_000)
-    row = measured(references, right, in_slots=False, changes=changes)
-    assert row.correct is correct and row.calls_per_sample > 1
+    row = measured(references, right, in_slots=False, changes=changes, takes_ns=target.SAMPLE_NS // 10)
+    assert row.correct is correct and row.calls_per_sample == 10
 
 
 def keeps(kernel: Kernel) -> Kernel:
@@ -212,7 +235,7 @@ def test_what_is_computed_only_when_it_is_read_was_not_ready(
         copies = [array.copy() for array in arrays]
 
         def compute() -> Any:
-            time.sleep(0.003)
+            CLOCK.now_ns += 3_000_000
             return right(copies)
 
         return compute
@@ -235,16 +258,15 @@ def test_orders_that_it_has_left_out_hide_nothing_in_those_that_count(
     def third(arrays: list[Any]) -> Any:
         calls.append(right(arrays))
         if len(calls) % 3:
-            time.sleep(0.01)  # honest work
+            CLOCK.now_ns += 10_000_000  # honest work
             return calls[-1]
         return calls[0]
 
-    monkeypatch.setattr(target, "SAMPLE_NS", 1)
-    monkeypatch.setattr(target, "WAITED_NS", 4_000_000)  # the others did not wait, however busy this machine is
+    monkeypatch.setattr(target, "SAMPLE_NS", 1)  # an order is one call, whatever its process says of its time
     patient = dataclasses.replace(TIMING, min_samples=12, max_samples=60, target_s=5.0)
     monkeypatch.setattr(sys.modules[__name__], "TIMING", patient)
     row = measured(references, third, changes="claims")
-    assert len(row.samples_us) < 30 and max(row.samples_us) < 10_000, "what it had left out does not count"
+    assert len(row.samples_us) == 20 and max(row.samples_us) < 10_000, "what it had left out does not count"
     assert row.correct is False and "in a timed call" in row.message
 
 

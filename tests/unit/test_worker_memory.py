@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -76,6 +77,21 @@ def test_a_process_that_ends_or_hangs_says_so_and_the_next_one_is_asked(monkeypa
             dying.ask(b"", None)
         with pytest.raises(wire.Failed, match="took longer than"):
             hanging.ask(b"", None)
+
+
+def test_a_process_that_the_calls_left_running_holds_nobody(tmp_path: Path) -> None:
+    left = tmp_path / "left"
+
+    def leaves() -> wire.Memory:
+        child = os.fork()
+        if child == 0:
+            time.sleep(600)  # with a copy of every descriptor
+        left.write_text(str(child))
+        return wire.Memory(1, 0)
+
+    found = nursery(leaves).ask(b"", None)
+    os.kill(int(left.read_text()), signal.SIGKILL)  # ProcessLookupError: it was over before the answer came
+    assert codec.from_bytes(wire.Memory, found).peak_bytes == 1
 
 
 def test_a_system_that_does_not_tell_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
