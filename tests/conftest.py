@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
@@ -25,7 +26,7 @@ FAST = ("environments/test_matrix.py",)
 # Something beside them would disturb them: they measure time, kill processes, fill disks or count containers.
 ALONE = (
     "container", "environments", "faults", "gpu", "unit/test_bundling_unpack.py", "unit/test_gpu.py",
-    "unit/test_worker_check.py", "unit/test_worker_sampling.py", "unit/test_process.py",
+    "unit/test_worker_check.py",
 )  # fmt: skip
 BESIDE_OTHERS = (
     "environments/test_building.py", "environments/test_conditions.py", "environments/test_experiments.py",
@@ -37,6 +38,14 @@ BESIDE_OTHERS = (
     "environments/test_worker_problems.py", "faults/test_bisect.py", "faults/test_broken.py", "faults/test_damage.py",
     "faults/test_stale.py",
 )  # fmt: skip
+
+
+with contextlib.suppress(ImportError):  # a GPU's machine may lack it
+    from hypothesis import HealthCheck, settings
+
+    # An example that takes long says how busy the machine is.
+    settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("untimed")
 
 
 @pytest.fixture

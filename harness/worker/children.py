@@ -9,15 +9,53 @@ import contextlib
 import ctypes
 import os
 import signal
-from typing import Iterator
+from typing import Callable, Iterator, Optional
 
 from . import protocol, sampling, tools, wire
 
 PR_SET_CHILD_SUBREAPER = 36
+Order = Callable[[bytes, Optional[int]], bytes]  # as `host` has it
 ROUNDS = 20  # each ends one generation: the children of a process that ended become this process's
 
 
-class Children:
+class Unwatched:
+    """Children that nobody counts or ends."""
+
+    failed: wire.Failed | None = None  # of the calls before the next order
+
+    def end(self) -> int:
+        """End the processes that were left running. Return how many there were."""
+        return 0
+
+    def left(self) -> wire.Failed | None:
+        """End the processes that were left running. Return the failure of a kernel that left some."""
+        count = self.end()
+        return wire.Failed(protocol.WRONG, protocol.LEFT_RUNNING.format(count)) if count else None
+
+    def look(self) -> None:
+        """End the processes that were left running, for which `refuse` fails."""
+        self.failed = self.left() or self.failed
+
+    def refuse(self) -> None:
+        """Raise `wire.Failed` once, where calls left processes running."""
+        failed, self.failed = self.failed, None
+        if failed is not None:
+            raise failed
+
+    def checked(self, order: Order) -> Order:
+        """Return an order that fails where it leaves processes running."""
+
+        def perform(payload: bytes, file: int | None) -> bytes:
+            try:
+                return order(payload, file)
+            finally:
+                self.look()
+                self.refuse()
+
+        return perform
+
+
+class Children(Unwatched):
     """The processes below this one. Those that are there when this is made stay."""
 
     def __init__(self) -> None:
@@ -28,7 +66,6 @@ class Children:
         self.newest = sampling.newest_process()
 
     def end(self) -> int:
-        """End the processes that were left running. Return how many there were."""
         newest = sampling.newest_process()
         if not self.can_look or (newest is not None and newest == self.newest):
             return 0  # no process was started since the last look
@@ -47,10 +84,10 @@ class Children:
         self.newest = newest
         return ended
 
-    def left(self) -> wire.Failed | None:
-        """End the processes that were left running. Return the failure of a kernel that left some."""
-        count = self.end()
-        return wire.Failed(protocol.WRONG, protocol.LEFT_RUNNING.format(count)) if count else None
+
+def watched() -> Unwatched:
+    """Return the children of a process that has the code under test."""
+    return Children()
 
 
 def _children() -> Iterator[int]:

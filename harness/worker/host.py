@@ -18,7 +18,7 @@ that in its slot, too; what others return is copied to an outbox.
     DELIVER   copy the outputs of the last CALL there
     FORGET    drop them, and end processes that the kernel left running, while nobody looks at a clock
     METER     count anew what TELL tells
-    TELL      what this process used; processes that the kernel left running are ended before
+    TELL      what this process used; and end processes that the kernel left running
     SPIN      be busy for a time, and give how long that really was: what it costs to ask
     COPY      as DELIVER, of as many outputs that were there before: what it costs to deliver
     MEMORY    what a target's calls need of it, in a process of their own (`memory`)
@@ -100,10 +100,9 @@ class Callee:
         self.copied: wire.CopyOrder | None = None
         self.source: list[Any] = []  # of COPY
         self.context = contextlib.ExitStack()
-        self.children: children.Children | None = None  # in forks of the nursery: they end with what they started
-        self.left: wire.Failed | None = None  # for the next order, of processes that a call left running
+        self.children = children.Unwatched()  # in forks of the nursery; of references, which may have some
         self.nursery = memory.Nursery(self)  # before any thread is started here
-        self.children = children.Children()  # after the nursery, which stays
+        self.children = children.watched() if request.kernel is not None else self.children
         torch.set_num_threads(request.threads)
         self.meter()
 
@@ -112,18 +111,17 @@ class Callee:
         return {
             channel.OPEN: self.open, channel.MAP: self.map, channel.WAKE: self.wake, channel.CALL: self.call,
             channel.DESCRIBE: self.describe, channel.OUTBOX: self.take_outbox, channel.DELIVER: self.deliver,
-            channel.TELL: self.tell, channel.SPIN: self.spin, channel.COPY: self.copy,
-            channel.MEMORY: self.measure_memory,
+            channel.TELL: self.children.checked(self.tell), channel.SPIN: self.spin, channel.COPY: self.copy,
+            channel.MEMORY: self.children.checked(self.nursery.ask),
         }  # fmt: skip
 
     def answered(self, order: Order, payload: bytes, file: int | None = None) -> tuple[bytes, bytes]:
         """(DONE or FAILED, payload) of the answer to an order."""
         try:
-            self._refuse_if_left()
+            self.children.refuse()
             return channel.DONE, order(payload, file)
         except Exception as error:
-            self._find_left()
-            self.left = None  # the order has failed already
+            self.children.end()
             failed = error if isinstance(error, wire.Failed) else self.kernels.failure(error, self.target)
             said = wire.Result(failed.status, failed.message, failed.log_excerpt)
             return channel.FAILED, codec.to_bytes(said)
@@ -231,17 +229,7 @@ class Callee:
 
     def forget(self) -> None:
         self.outputs = []
-        self._find_left()
-
-    def _find_left(self) -> None:
-        """End processes that the kernel left running; the next order fails for it. A reference may have some."""
-        if self.children is not None and self.target == protocol.KERNEL:
-            self.left = self.children.left() or self.left
-
-    def _refuse_if_left(self) -> None:
-        left, self.left = self.left, None
-        if left is not None:
-            raise left
+        self.children.look()
 
     def describe(self, _payload: bytes, _file: int | None) -> bytes:
         checked = [self.kernels.checked(output, self.workload, self.request.device) for output in self.outputs]
@@ -282,8 +270,6 @@ class Callee:
 
     def tell(self, payload: bytes, _file: int | None) -> bytes:
         """With any payload: what it uses while it is called by nobody, too."""
-        self._find_left()
-        self._refuse_if_left()
         wall_ms = max(1, self.wall_ns) / 1e6
         told = wire.Told(
             busy_processors=round(self.busy_ns / max(1, self.wall_ns), 3),
@@ -306,21 +292,9 @@ class Callee:
         self.tensors.synchronise(self.request.device)
         return SIZE.pack(self.sampling.clock_ns() - began)
 
-    def measure_memory(self, payload: bytes, file: int | None) -> bytes:
-        try:
-            return self.nursery.ask(payload, file)
-        finally:
-            self._find_left()  # the fork's, which are this process's children now
-            self._refuse_if_left()
-
     def copy(self, payload: bytes, _file: int | None) -> bytes:
         order = codec.from_bytes(wire.CopyOrder, payload)
         if self.copied != order:
-            self.copied, self.source = order, [self._source(order) for _ in range(order.count)]
+            like = order.dtype, order.shape, order.contiguous, self.request.device
+            self.copied, self.source = order, [self.tensors.ones(*like) for _ in range(order.count)]
         return self._delivered(self.source, self.workloads[order.workload])
-
-    def _source(self, order: wire.CopyOrder) -> Any:
-        like = {"dtype": getattr(self.torch, order.dtype), "device": self.request.device}
-        if order.contiguous:
-            return self.torch.ones(order.shape, **like)
-        return self.torch.ones(order.shape[::-1], **like).permute(*reversed(range(len(order.shape))))

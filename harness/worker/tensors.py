@@ -43,6 +43,13 @@ def on_memory(memory: Any, offset: int, dtype: str, shape: Sequence[int]) -> Any
     return torch.from_numpy(array)
 
 
+def ones(dtype: str, shape: Sequence[int], contiguous: bool, device: str) -> Any:
+    """Return ones; those that are not contiguous are as far from it as they can be."""
+    order = range(len(shape)) if contiguous else range(len(shape) - 1, -1, -1)
+    made = torch.ones([shape[axis] for axis in order], dtype=getattr(torch, dtype), device=device)
+    return made.permute(tuple(order))
+
+
 def to_array(tensor: Any) -> Any:
     """A tensor's elements, C order, in its dtype's storage."""
     tensor = tensor.detach().contiguous().cpu()

@@ -303,14 +303,13 @@ def test_wrong_arguments_are_refused(out: Path, tmp_path: Path, arguments: list[
 def test_what_was_interrupted_is_unpacked_anew(out: Path, tmp_path: Path, programs: Path) -> None:
     """tar is held up at the second environment; the whole group of processes is killed there."""
     tar, target = shutil.which("tar"), tmp_path / "target"
-    replace(programs, "tar", f'[ ! -d "{target}/environments/{FIRST}" ] || exec sleep 60\nexec {tar} "$@"')
+    replace(programs, "tar", f'[ ! -d "{target}/environments/{FIRST}" ] || exec sleep 600\nexec {tar} "$@"')
     child = subprocess.Popen(
         ["sh", str(out / "unpack.sh"), str(target)], env={"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"},
         start_new_session=True, stdout=subprocess.DEVNULL,
     )  # fmt: skip
-    deadline = time.monotonic() + 30
     while not (target / ".part" / "tree").exists() or not (target / "environments" / FIRST).exists():
-        assert time.monotonic() < deadline and child.poll() is None
+        assert child.poll() is None
         time.sleep(0.01)
     os.killpg(child.pid, signal.SIGKILL)
     child.wait()

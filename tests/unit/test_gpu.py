@@ -157,8 +157,7 @@ def test_a_watch_reads_and_counts_the_processes_of_others(
 ) -> None:
     monkeypatch.setattr(gpu, "PROCESSES_EVERY", 2)
     with gpu.Watch("GPU-0a", period_s=0.001) as watch:
-        deadline = time.monotonic() + 5
-        while len(watch.readings) < 8 and time.monotonic() < deadline:
+        while len(watch.readings) < 8:
             time.sleep(0.001)
     last = watch.readings[-1]
     assert (last.sm_mhz, last.memory_mhz, last.power_w, last.temperature_c) == (1500, 3201, 300.5, 44)
@@ -236,6 +235,6 @@ for _ in range(3):
 def test_two_runs_never_hold_a_gpu_at_once(locks: Path) -> None:
     command = [sys.executable, "-c", HOLD, str(locks)]
     children = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    lines = [line.split() for child in children for line in child.communicate(timeout=60)[0].splitlines()]
+    lines = [line.split() for child in children for line in child.communicate()[0].splitlines()]
     times = sorted((float(line[1]), float(line[2])) for line in lines if line[0] == "held")
     assert len(times) == 6 and all(ended <= began for (_, ended), (began, _) in pairwise(times))

@@ -6,7 +6,9 @@ import os
 import re
 import threading
 from pathlib import Path
+from typing import Any
 
+import filelock
 import pytest
 
 from harness.run import folders
@@ -25,7 +27,7 @@ def waiter(path: Path) -> threading.Thread:
 
 def wait_until_told(capfd: pytest.CaptureFixture[str], pattern: str) -> str:
     said = ""
-    for _ in range(500):
+    for _ in range(10_000):  # minutes, and only where it is never told
         said += capfd.readouterr().out
         if re.search(pattern, said):
             return said
@@ -43,9 +45,9 @@ def test_who_waits_is_told_for_whom_and_for_how_long(
         thread = waiter(path)
         who = rf"process {os.getpid()} in {re.escape(str(tmp_path))}, at it for \d+ s\n"
         said = wait_until_told(capfd, "still waiting.*\n")
-    thread.join(20)
+    thread.join()
     assert re.match(rf"another run is measuring: {who}still waiting, for 0 min: {who}", said), said
-    assert not thread.is_alive() and not path.with_name("measure.lock.holder").exists()
+    assert not path.with_name("measure.lock.holder").exists()
 
 
 def test_a_holder_that_left_no_word_is_waited_for_all_the_same(
@@ -59,22 +61,37 @@ def test_a_holder_that_left_no_word_is_waited_for_all_the_same(
         aim.unlink()
         thread = waiter(path)
         assert wait_until_told(capfd, "\n") == "another run is measuring\n"
-    thread.join(20)
-    assert not thread.is_alive()
+    thread.join()
 
 
-def test_who_holds_it_again_and_again_takes_turns_with_who_waits(tmp_path: Path) -> None:
+def test_who_holds_it_again_and_again_takes_turns_with_who_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     order: list[str] = []
+    turns, changed, acquire = ["nobody"], threading.Condition(), folders._acquire
 
-    def hold(who: str) -> None:
+    def recorded(lock: filelock.BaseFileLock, *arguments: Any) -> None:
+        acquire(lock, *arguments)
+        if lock.lock_file.endswith(".next"):
+            say(threading.current_thread().name)
+
+    def say(who: str) -> None:
+        with changed:
+            turns.append(who)
+            changed.notify_all()
+
+    def hold() -> None:
+        who = threading.current_thread().name
         for _ in range(5):
-            with held(tmp_path / "measure.lock", "another run is measuring"):
+            with held(tmp_path / "measure.lock", "another run is measuring"), changed:
                 order.append(who)
-                threading.Event().wait(0.15)  # longer than a waiter's look
+                changed.wait_for(lambda: turns[-1] != who)  # until another waits
+        say("nobody")
 
-    threads = [threading.Thread(target=hold, args=[who]) for who in ("a", "b")]
+    monkeypatch.setattr(folders, "_acquire", recorded)
+    threads = [threading.Thread(target=hold, name=who) for who in ("a", "b")]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
-    assert order[1:9] in (["a", "b"] * 4, ["b", "a"] * 4), order
+        thread.join()
+    assert order in (["a", "b"] * 5, ["b", "a"] * 5)

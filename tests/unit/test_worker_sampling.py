@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import hashlib
 import threading
 import time
 
@@ -9,24 +8,42 @@ import pytest
 from harness.worker import sampling
 
 
-def test_processors_that_are_busy_are_counted_with_all_threads() -> None:
-    assert sampling.idle_processors() < 0.5
-    stop = threading.Event()
+def read_in_turn(monkeypatch: pytest.MonkeyPatch, name: str, *values_ns: int) -> None:
+    monkeypatch.setattr(sampling, name, iter(values_ns).__next__)
 
-    def burn() -> None:
-        while not stop.is_set():
-            hashlib.sha256(bytes(1 << 16)).digest()
 
-    thread = threading.Thread(target=burn)
+def test_the_time_of_all_threads_is_counted() -> None:
+    began_ns = sampling.process_ns()
+
+    def work() -> None:
+        while sampling.process_ns() - began_ns < 10_000_000:
+            pass
+
+    thread = threading.Thread(target=work)
     thread.start()
-    try:
-        assert sampling.idle_processors() > 0.05  # as much as this machine gives it
-    finally:
-        stop.set()
-        thread.join()
+    thread.join()  # while this thread sleeps
+    assert sampling.process_ns() - began_ns >= 10_000_000
+
+
+def test_busy_processors_are_processor_time_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    read_in_turn(monkeypatch, "clock_ns", 0, 100, 200)
+    read_in_turn(monkeypatch, "process_ns", 0, 150, 500)
     usage = sampling.Usage()
-    sum(range(1000))
-    assert usage.processors() > 0
+    assert (usage.processors(), usage.processors()) == (1.5, 2.5)
+
+
+@pytest.mark.parametrize(
+    ("busy", "quietest", "looks"),
+    [((0.0, 9.0), 0.0, 1), ((1.0, 0.4, 0.01, 9.0), 0.01, 3), ((2.0, 1.0, 3.0) * 3, 1.0, sampling.IDLE_LOOKS)],
+)
+def test_the_quietest_moment_counts_and_it_is_looked_until_it_is_quiet(
+    monkeypatch: pytest.MonkeyPatch, busy: tuple[float, ...], quietest: float, looks: int
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(sampling, "_sleep", slept.append)
+    told = iter(busy)
+    monkeypatch.setattr(sampling.Usage, "processors", lambda _: next(told))
+    assert sampling.idle_processors() == quietest and slept == [sampling.IDLE_S] * looks
 
 
 def test_threads_that_leave_their_processor_are_counted() -> None:
