@@ -87,12 +87,13 @@ def traces(session: nox.Session) -> None:
     session.run("python", "-m", "tests.programs", *session.posargs)
 
 
-def run_tests(session: nox.Session, chosen: str) -> None:
-    """The tests that a marker expression chooses: two files at a time, then those that run alone."""
+def run_tests(session: nox.Session, beside: str, alone: str = "") -> None:
+    """Run the tests that marker expressions choose: two files at a time, and then one after another."""
     install(session, "tests")
     session.run("python", "-m", "tests.environments.pinned", success_codes=[0, 1])  # where it fails, its tests say so
-    session.run(*PYTEST, "-m", f"{chosen}not alone", "-n2", "--dist=loadfile", "--no-loadscope-reorder")
-    session.run(*PYTEST, "-m", f"{chosen}alone")
+    session.run(*PYTEST, "-m", beside, "-n2", "--dist=loadfile", "--no-loadscope-reorder")
+    if alone:
+        session.run(*PYTEST, "-m", alone)
 
 
 @nox.session
@@ -102,13 +103,14 @@ def tests(session: nox.Session) -> None:
         install(session, "tests")
         session.run(*PYTEST, *session.posargs)
     else:
-        run_tests(session, "not slow and ")
+        run_tests(session, "not slow")
 
 
 @nox.session
 def tests_all(session: nox.Session) -> None:
     """What this machine can run but for two groups (CONTRIBUTING.md); `-- rest`: without those of `tests`."""
-    run_tests(session, "slow and " if session.posargs == ["rest"] else "")
+    chosen = "slow and " if session.posargs == ["rest"] else ""
+    run_tests(session, f"{chosen}not alone", f"{chosen}alone")
 
 
 @nox.session

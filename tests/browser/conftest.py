@@ -11,11 +11,14 @@ import pytest
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
 
 
+HANGS_MS = 300_000  # longer than the busiest machine takes
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     with sync_api.sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        browser = play.chromium.launch(executable_path=path, args=["--no-sandbox"], timeout=HANGS_MS)
         yield browser
         browser.close()
 
@@ -25,6 +28,7 @@ class Watched:
 
     def __init__(self, browser: Any, **options: Any) -> None:
         self.context = browser.new_context(**({"viewport": {"width": 1440, "height": 900}} | options))
+        self.context.set_default_timeout(HANGS_MS)
         self.tab = self.context.new_page()
         self.complaints: list[str] = []
         self.requests: list[str] = []

@@ -68,7 +68,10 @@ def two_runs(folder: Path) -> Path:
     return folder / "page" / NEXT / "index.html"
 
 
-@pytest.mark.parametrize("kind", [run, long, gpu, problems, bisection, swept, history, two_runs])
+SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in (long, gpu)]
+
+
+@pytest.mark.parametrize("kind", [run, *SLOW, problems, bisection, swept, history, two_runs])
 def test_axe_finds_nothing(watch: Watch, tmp_path: Path, kind: Callable[[Path], Path]) -> None:
     page = kind(tmp_path)
     if page.is_dir():
@@ -76,7 +79,7 @@ def test_axe_finds_nothing(watch: Watch, tmp_path: Path, kind: Callable[[Path], 
         page /= "index.html"
     for width, scheme in SCREENS.values():
         tab = watch(viewport={"width": width, "height": 900}, color_scheme=scheme).open(page.as_uri(), ready=False)
-        tab.wait_for_timeout(300)
+        tab.evaluate("() => new Promise(done => requestIdleCallback(done))")  # its script has nothing left to do
         found = axe.Axe().run(tab).response["violations"]
         told = [(each["id"], node["html"][:200], node["failureSummary"]) for each in found for node in each["nodes"]]
         assert told == [], (width, scheme)

@@ -123,6 +123,7 @@ def broken(folder: Path, line: str, instead: str = "") -> Path:
 
 
 # A barrier, a wait and a swizzle that are needed: without them the emulator must show it.
+@pytest.mark.slow  # a program is compiled for each
 @pytest.mark.parametrize(
     ("line", "instead", "rows"),
     [

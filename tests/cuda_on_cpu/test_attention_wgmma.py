@@ -123,6 +123,7 @@ FAULTS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow  # a program is compiled for each
 @pytest.mark.parametrize("fault", FAULTS)
 def test_planted_faults(build: Build, tmp_path: Path, fault: str) -> None:
     """Alone in a program of one kernel, which compiles in a quarter of the time."""

@@ -54,20 +54,24 @@ def test_an_unchanged_run_measures_nothing_again(project: Path, finished: Finish
     assert again.run.folder == finished.run.folder and files(again.run) == before
 
 
-def test_the_page_names_both_versions(finished: Finished) -> None:
+@pytest.fixture(scope="module")
+def page(finished: Finished) -> Path:
     code, printed = report(finished.run)
     assert code == 0 and printed.strip().endswith("index.html")
-    page = (finished.run.folder / "index.html").read_text()
-    assert "2.1.0" in page and "2.5.0" in page
+    return finished.run.folder / "index.html"
+
+
+def test_the_page_names_both_versions(finished: Finished, page: Path) -> None:
+    text = page.read_text()
+    assert "2.1.0" in text and "2.5.0" in text
     assert "2.5.0" in json.dumps(json.loads((finished.run.folder / "summary.json").read_text()))
 
 
 @pytest.mark.browser
-def test_the_page_opens_in_a_browser(finished: Finished, browser: Any) -> None:  # noqa: F811
+def test_the_page_opens_in_a_browser(page: Path, browser: Any) -> None:  # noqa: F811
     """Every row is shown, nothing is requested from elsewhere, and the browser has nothing to complain of."""
-    report(finished.run)
     watched = Watched(browser)
-    tab = watched.open((finished.run.folder / "index.html").as_uri())
+    tab = watched.open(page.as_uri())
     assert tab.locator("#table-correctness .row").count() >= 4
     assert tab.locator("#table-latency .row").count() >= 3
     watched.finish()

@@ -125,9 +125,20 @@ def worlds(draw: st.DrawFn) -> tuple[Spec, list[Make]]:
     return made, experiments
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40)
 @given(worlds())
 def test_over_generated_records(world: tuple[Spec, list[Make]]) -> None:
+    check(world)
+
+
+@pytest.mark.slow
+@settings(max_examples=400)
+@given(worlds())
+def test_over_many_generated_records(world: tuple[Spec, list[Make]]) -> None:
+    check(world)
+
+
+def check(world: tuple[Spec, list[Make]]) -> None:
     made, experiments = world
     with tempfile.TemporaryDirectory() as folder:
         for card in explanations(causes_of(Path(folder), made, *experiments)):

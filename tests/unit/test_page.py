@@ -204,8 +204,8 @@ def test_the_first_screen_says_it_and_the_page_below_holds_the_rest(
     assert below in rest and (not below or below not in first_screen)
 
 
-def test_a_thousand_comparisons_fit_in_one_megabyte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.fsync", lambda handle: None)
+@pytest.mark.slow
+def test_a_thousand_comparisons_fit_in_one_megabyte(tmp_path: Path) -> None:
     names = tuple(f"shape{number:03d}-fp16" for number in range(200))
     cases = {(NEXT, "kernel", name): Case(passed=2, bits="moved", slowdown=1.04) for name in names[::7]}
     spec = Spec(kernels=("one", "two", "three"), workloads=names, cases=cases, trials=4)

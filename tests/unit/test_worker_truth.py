@@ -158,6 +158,7 @@ def test_three_tf32_products_err_as_in_tensor_cores(mean: float) -> None:
     assert part.shape == (1, 48, 48)
 
 
+@pytest.mark.slow
 def test_an_h200s_attention_in_float32_is_within_a_few_units_of_three_products(tmp_path: Path) -> None:
     """The recorded errors of its default, the efficient backend, by both arithmetics."""
     (folder,) = committed(tmp_path, "h200-own-kernel")
