@@ -106,7 +106,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     matrix = head("2.5.0") + "kernels:\n" + solutions(HOSTILE)
     matrix += "  - {name: compile_error, sources: {cpu: [faults/broken.cpp]}}\n"
     matrix += "  - {name: attention_scalar, sources: {cpu: [csrc/attention_scalar_cpu.cpp]}}\n"
-    matrix += WORKLOADS + "limits: {validation_s: 60, launch_s: 60}\n"
+    matrix += WORKLOADS + "limits: {validation_s: 120, launch_s: 300}\n"
     files = {**files_of(HOSTILE), "faults/broken.cpp": BROKEN_SOURCE}
     project = make_project(tmp_path_factory.mktemp("hostile") / "project", matrix, files)
     return start(project, "matrix", "--launches=1", "--device=cpu", "--no-check")

@@ -262,7 +262,7 @@ def test_in_a_batch_each_ends_by_itself(environments: list[Environment], tmp_pat
             "aborts": None, "never ends": None, "raises": protocol.UNSUPPORTED, "right": protocol.OK,
             "refused": protocol.UNSUPPORTED, "not there": protocol.UNSUPPORTED, "right too": protocol.OK,
         }  # fmt: skip
-        assert answers[1]["duration_s"] >= 30.0 > answers[0]["duration_s"]
+        assert answers[1]["duration_s"] >= 30.0
 
 
 BEFORE_IT_FORKS = """

@@ -49,6 +49,7 @@ from harness.worker import protocol
 from harness.worker.wheels import normalise
 from harness.workflow import matrix as workflow
 
+HANGS_S = 240.0  # longer than the busiest machine takes
 ROOT = Path(__file__).parents[2]
 INTERPRETER = Path(__file__).with_name("interpreter.py")
 PYTHON = Interpreter(path="/usr/bin/python3.11", version="3.11.2", headers=True)
@@ -344,7 +345,7 @@ def identities(folder: Path) -> dict[Path, tuple[int, int]]:
     }  # fmt: skip
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:
+def wait_until(condition: Callable[[], bool], timeout_s: float = HANGS_S) -> bool:
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:

@@ -36,7 +36,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Scripted:
 def start_for_an_interrupt(scripted: Scripted) -> ForkServerProcess:
     """A run that has said by what it runs."""
     process = scripted.start()
-    assert wait_until(lambda: scripted.printed.exists() and "executor:" in scripted.printed.read_text(), 60)
+    assert wait_until(lambda: scripted.printed.exists() and "executor:" in scripted.printed.read_text())
     return process
 
 
@@ -125,7 +125,7 @@ def test_an_interrupt_at_any_moment_ends_all_at_once_and_records_nothing_false(
         process.join(30)
         assert process.exitcode in (0, 130), f"{how}: {process.exitcode} {scripted.printed.read_text()}"
         codes.append(process.exitcode)
-        assert wait_until(lambda at=scripted: not processes_of(at), 15), (how, processes_of(scripted))
+        assert wait_until(lambda at=scripted: not processes_of(at)), (how, processes_of(scripted))
         printed = scripted.printed.read_text()
         assert "Traceback" not in printed, printed
         assert not litter(scripted.root), (how, litter(scripted.root))

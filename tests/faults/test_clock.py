@@ -136,7 +136,7 @@ class Elsewhen:
     def done(self, offset_s: int, *arguments: str, code: int = 0) -> str:
         """What a run printed that ends with this exit code."""
         child = self.start(offset_s, *arguments)
-        printed = child.communicate(timeout=300)[0]
+        printed = child.communicate()[0]
         assert child.returncode == code, printed
         return printed
 
@@ -159,7 +159,7 @@ def test_an_unfinished_run_is_finished_after_a_jump(undisturbed: Scripted, elsew
     elsewhen.done(jump_s)
     assert len(scripted.runs) == 1
     assert contents(scripted.latest) == contents(undisturbed.latest)
-    assert all(0 <= duration_s < 60 for duration_s in durations(scripted)), durations(scripted)
+    assert all(0 <= duration_s < DAY_S / 2 for duration_s in durations(scripted)), durations(scripted)
     for offset_s in (0, -2 * DAY_S, YEAR_S + DAY_S):
         assert "nothing changed" in elsewhen.done(offset_s), offset_s
 
@@ -171,11 +171,11 @@ def test_a_clock_that_jumps_while_a_run_goes_on_moves_no_duration_and_no_limit(e
     for number, line in enumerate(child.stdout):
         printed += line
         elsewhen.set((0, -DAY_S, YEAR_S, -400 * DAY_S)[number % 4])
-    assert child.wait(60) == 0, printed
+    assert child.wait() == 0, printed
     scripted = elsewhen.scripted
     years = {launch.started_utc[:4] for launch in scripted.latest.launches()}
     assert len(years) > 1, f"the clock did not jump: {years}"
-    assert all(0 <= duration_s < 60 for duration_s in durations(scripted)), durations(scripted)
+    assert all(0 <= duration_s < DAY_S / 2 for duration_s in durations(scripted)), durations(scripted)
     assert {launch.status for launch in scripted.latest.launches()} == {"ok"}
     assert len(scripted.latest.launches()) == 12
 
@@ -185,7 +185,7 @@ def test_two_runs_at_once_wait_for_each_other_whatever_the_clock_does(elsewhen: 
     for offset_s in (-DAY_S, YEAR_S, 0) * 10:
         elsewhen.set(offset_s)
         time.sleep(0.05)
-    printed = [child.communicate(timeout=120)[0] for child in children]
+    printed = [child.communicate()[0] for child in children]
     assert [child.returncode for child in children] == [0, 0], printed
     assert len(elsewhen.scripted.runs) == 1 and "another process" in "".join(printed)
 

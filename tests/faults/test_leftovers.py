@@ -15,7 +15,7 @@ import pytest
 from harness.isolate.process import MARK, kill_leftovers, temporary_folder
 from tests.faults.scripted import ROOT, wait_until
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 
 # A child that starts a process of another session, as ninja and hostile kernels do, and then waits.
 HARNESS = """
@@ -42,7 +42,7 @@ def sleepers(harness: int) -> list[psutil.Process]:
 def harness(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     child = subprocess.Popen([sys.executable, "-c", HARNESS, str(tmp_path / "log")], cwd=ROOT)
     try:
-        assert wait_until(lambda: len(sleepers(child.pid)) == 1, 30)
+        assert wait_until(lambda: len(sleepers(child.pid)) == 1)
         yield child
     finally:
         child.kill()
@@ -55,17 +55,17 @@ def test_what_a_killed_harness_left_is_killed(harness: subprocess.Popen[bytes]) 
     guard = psutil.Process(harness.pid).children()[0]
     guard.suspend()  # killed along with the harness, before it can end what is below it
     harness.kill()  # and not waited for: a zombie is dead
-    assert wait_until(lambda: psutil.Process(harness.pid).status() == psutil.STATUS_ZOMBIE, 5)
+    assert wait_until(lambda: psutil.Process(harness.pid).status() == psutil.STATUS_ZOMBIE)
     guard.kill()
-    assert wait_until(lambda: not guard.is_running() or guard.status() == psutil.STATUS_ZOMBIE, 5)
+    assert wait_until(lambda: not guard.is_running() or guard.status() == psutil.STATUS_ZOMBIE)
     assert len(sleepers(harness.pid)) == 1, "nothing was left, so nothing is shown"
     kill_leftovers()
-    assert wait_until(lambda: not sleepers(harness.pid), 5)
+    assert wait_until(lambda: not sleepers(harness.pid))
 
 
 def test_what_is_below_a_child_ends_with_a_killed_harness(harness: subprocess.Popen[bytes]) -> None:
     harness.kill()
-    assert wait_until(lambda: not sleepers(harness.pid), 5)
+    assert wait_until(lambda: not sleepers(harness.pid))
 
 
 def test_what_a_harness_still_runs_is_left_alone(harness: subprocess.Popen[bytes]) -> None:
@@ -80,7 +80,7 @@ def test_temporary_folders_of_a_killed_harness_are_removed_and_others_are_not(
     held = "import time\nfrom harness.isolate.process import temporary_folder\nwith temporary_folder(): time.sleep(600)"
     child = subprocess.Popen([sys.executable, "-c", held], cwd=ROOT, env={**os.environ, "TMPDIR": str(tmp_path)})
     try:
-        assert wait_until(lambda: any(tmp_path.glob("kernel-matrix-*")), 30)
+        assert wait_until(lambda: any(tmp_path.glob("kernel-matrix-*")))
         (tmp_path / "kernel-matrix-of-nobody").mkdir()
         with temporary_folder() as own:
             kill_leftovers()

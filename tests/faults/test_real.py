@@ -8,7 +8,6 @@ from __future__ import annotations
 import shutil
 import signal
 import subprocess
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -111,7 +110,7 @@ def measured(run: Run) -> dict[str, Any]:
 def disturb_and_check(real: Real, undisturbed: Run, child: subprocess.Popen[str], how: str) -> None:
     """After the harness has ended: nothing of it runs on, nothing false is recorded, and a rerun completes."""
     # Compilers that a killed harness had started run on until the rerun begins.
-    assert child.returncode == -signal.SIGKILL or wait_until(lambda: not real.processes(), 15), (how, real.processes())
+    assert child.returncode == -signal.SIGKILL or wait_until(lambda: not real.processes()), (how, real.processes())
     runs = real.root / "reports" / "runs"
     kept = identities(runs)
     for folder in runs.glob("*"):
@@ -144,10 +143,8 @@ def test_a_real_run_stopped_while_it_works_leaves_no_child_and_no_false_row(
 ) -> None:
     real = Real(tmp_path / "project", f"{stage} {how} {uuid.uuid4().hex}")
     child = real.start()
-    found = wait_until(lambda: STAGES[stage](real) or child.poll() is not None, 300)
+    found = wait_until(lambda: STAGES[stage](real) or child.poll() is not None)
     assert found and child.poll() is None, f"{stage} was not seen: {child.communicate()[0]}"
     child.send_signal(how)
-    started = time.monotonic()
-    assert child.wait(60) == (130 if how == signal.SIGINT else -signal.SIGKILL)
-    assert time.monotonic() - started < 10
+    assert child.wait() == (130 if how == signal.SIGINT else -signal.SIGKILL)
     disturb_and_check(real, undisturbed, child, f"{how.name} while {stage}")

@@ -159,7 +159,7 @@ def test_what_nobody_has_is_refused(tmp_path: Path) -> None:
 def test_interrupted_it_says_so_and_goes_on(tmp_path: Path) -> None:
     scripted = project(tmp_path, "{TIME: 100}", "{TIME: [100, 90, 80]}")
     process = scripted.start(*OPTIONS, verb="sweep")
-    assert wait_until(lambda: scripted.printed.exists() and "validate" in scripted.printed.read_text(), 60)
+    assert wait_until(lambda: scripted.printed.exists() and "validate" in scripted.printed.read_text())
     os.kill(process.pid or 0, signal.SIGINT)
     process.join(60)
     assert process.exitcode == 130 and "the same command goes on" in scripted.printed.read_text()
