@@ -108,8 +108,9 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def tests_all(session: nox.Session) -> None:
-    """What this machine can run but for two groups (CONTRIBUTING.md); `-- rest`: without those of `tests`."""
-    chosen = "slow and " if session.posargs == ["rest"] else ""
+    """What this machine can run but for two groups (CONTRIBUTING.md); `-- rest`: without those of `tests`; `-- ci`:
+    without long ones too."""
+    chosen = {(): "", ("rest",): "slow and ", ("ci",): "slow and not heavy and "}[tuple(session.posargs)]
     run_tests(session, f"{chosen}not alone", f"{chosen}alone")
 
 

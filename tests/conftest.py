@@ -23,6 +23,14 @@ REAL = {"environments", "container", "gpu", "browser", "process"}
 # Needs an engine, a GPU, faults or minutes; single tests elsewhere have the marker in their file.
 SLOW = ("cluster", "container", "environments", "faults", "gpu")
 FAST = ("environments/test_matrix.py",)
+# Slow, and long: campaigns of random faults and kills, what compiles many kernels, packs a bundle or runs a corpus.
+# CI leaves them out: `nox -s tests_all -- ci`.
+HEAVY = (
+    "cluster/test_campaign.py", "container/test_bundle.py", "container/test_bundle_run.py",
+    "container/test_compiling.py", "environments/test_components.py", "environments/test_corpus.py",
+    "environments/test_sweep.py", "faults/test_at_once.py", "faults/test_disk.py", "faults/test_kill.py",
+    "faults/test_random.py", "faults/test_sweep.py",
+)  # fmt: skip
 # Something beside them would disturb them: they measure time, kill processes, fill disks or count containers.
 ALONE = ("container", "environments", "faults", "gpu")
 BESIDE_OTHERS = (
@@ -78,7 +86,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     gpu = shutil.which("nvidia-smi")
     for item in items:
         file = item.path.relative_to(ROOT / "tests")
-        for marker, names, but in (("slow", SLOW, FAST), ("alone", ALONE, BESIDE_OTHERS)):
+        for marker, names, but in (("slow", SLOW, FAST), ("heavy", HEAVY, ()), ("alone", ALONE, BESIDE_OTHERS)):
             if any(file.is_relative_to(name) for name in names) and file.as_posix() not in but:
                 item.add_marker(marker)
         if item.get_closest_marker("browser") and not browser:

@@ -132,7 +132,7 @@ def test_over_generated_records(world: tuple[Spec, list[Make]]) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(worlds())
 def test_over_many_generated_records(world: tuple[Spec, list[Make]]) -> None:
     check(world)
