@@ -76,8 +76,17 @@ class Launch:
         self.not_called = [w for w, t in wanted if t == self.subject and w in lost]
         self.rows = [(w, t) for w, t in wanted if w not in lost or t not in (self.subject, *_backward([self.subject]))]
         self.runs_kernel = [w for w, t in self.rows if t == protocol.KERNEL]
+        self.rows += self._control(planned.index)
         self.workloads = [w for w in there if w.id in dict(self.rows)]
         self._early: tuple[Gate, Future[tuple[Answer, Answer | None]]] | None = None
+
+    def _control(self, index: int) -> list[tuple[str, str]]:
+        """Return the row of this replicate's control, if it has one: a workload's first reference, in the kernel's process.
+        Replicates take the workloads in turns. What failed in validation may end the process, and the kernel with it."""
+        info = self.context.plan.kernel(self.planned.kernel)
+        names = info.references_on(self.planned.device)
+        works = [w for w in self.runs_kernel if names and _passes(self.validations[w], names[0])]
+        return [(works[index % len(works)], protocol.CONTROL + names[0])] if works else []
 
     @cached_property
     def key(self) -> str:
@@ -273,6 +282,15 @@ class Launch:
             message = f"the kernel was not called: in validation it {status.replace('_', ' ')}"
             status = protocol.NOT_RUN
         return Timing(workload=known.workload, target=self.subject, order=-1, status=status, message=message)
+
+
+def _passes(validation: ValidationRecord, reference: str) -> bool:
+    """Return whether a reference gave outputs in validation."""
+    return any(
+        target.target == reference and target.status in protocol.RAN
+        for recipe in validation.recipes
+        for target in recipe.targets
+    )
 
 
 def _backward(targets: Iterable[str]) -> list[str]:

@@ -288,6 +288,10 @@ class Timing(Outcome):
         default=None, description="None where it was not measured, as in records from before it was"
     )
     memory_message: str = Field(default="", description="why it was not")
+    beside_us: list[float] = Field(
+        default=[], description="of a control: samples of the same reference in the references' process, in turns"
+    )
+    hot_beside_us: list[float] = Field(default=[], description="the same, hot")
 
 
 class Load(Record):

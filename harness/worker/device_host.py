@@ -25,9 +25,9 @@ class DeviceCallee(host.Callee):
         self.torch.cuda.empty_cache()  # other processes need room, too
         return answer
 
-    def _open_reference(self) -> bool:
-        if self.target != device_target.NOTHING:
-            return super()._open_reference()
+    def _open_reference(self, target: str) -> bool:
+        if target != device_target.NOTHING:
+            return super()._open_reference(target)
         least = self.torch.zeros(1, device="cuda")
         self.bind = lambda _arguments, _out: lambda: least.zero_()
         return False

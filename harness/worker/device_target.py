@@ -58,7 +58,14 @@ class DeviceTarget(Target):
         found: Array = memory[offset : offset + size].cpu().numpy().view(dtypes.STORAGE[dtype]).reshape(tuple(shape))
         return found
 
-    def sample(self, references: Peer) -> None:
+    def sample(self, references: Peer, beside: Target | None = None) -> None:
+        """Sample one target after the other: two processes that use a GPU in turns cost each other more than the time
+        between them does."""
+        both: list[Target] = [self] if beside is None else [self, beside]
+        self.random.shuffle(both)
+        self._each(both, Target.sample_alone, references)
+
+    def sample_alone(self, references: Peer) -> None:
         """Cold times, then hot ones; and of a kernel, whether both agree with what its orders took."""
         row, timing = self.row, self.request.timing
         began = sampling.clock_ns()
@@ -87,7 +94,7 @@ class DeviceTarget(Target):
             row.hot_message = "a backward pass by itself is timed cold alone"
         else:
             self._hot(call_us)
-        if row.target == protocol.KERNEL:
+        if self.in_kernels_process:
             self._bound(references, call_us)
         self.sampling_s = (sampling.clock_ns() - began) / 1e9
         if self.counted.deliveries_ns:

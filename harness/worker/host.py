@@ -103,6 +103,7 @@ class Callee:
         self.children = children.Unwatched()  # in forks of the nursery; of references, which may have some
         self.nursery = memory.Nursery(self)  # before any thread is started here
         self.children = children.watched() if request.kernel is not None else self.children
+        memory.keep_freed_memory()
         torch.set_num_threads(request.threads)
         self.meter()
 
@@ -135,7 +136,7 @@ class Callee:
         self.workload, self.target, self.in_slots = self.workloads[order.workload], order.target, False
         self.values = self._values()
         self.context.enter_context(self.torch.no_grad())
-        draws = self._open_kernel() if order.target == protocol.KERNEL else self._open_reference()
+        draws = self._open_any(order.target)
         gc.collect()
         gc.disable()
         self.context.callback(gc.enable)
@@ -149,6 +150,26 @@ class Callee:
         arrays = self.workload.arrays(RECIPE, 0, self.request.seed)
         return list(self.workload.arguments(arrays, self.request.device))
 
+    def _open_any(self, target: str) -> bool:
+        """Open the kernel, a reference, or a reference in the kernel's place; return whether its calls draw."""
+        if target == protocol.KERNEL:
+            return self._open_kernel()
+        if not target.startswith(protocol.CONTROL):
+            return self._open_reference(target)
+        if self.workload.problem is None:
+            return self._open_reference(target[len(protocol.CONTROL) :])
+        return self._open_model()
+
+    def _open_model(self) -> bool:
+        """Open a problem's own Model exactly as its ModelNew would be."""
+        model = self.kernel = self.kernels.Model(self.workload.problem, self.workload, self.request.device, "Model")
+        if self.workload.compiled:
+            from .references import compile_forward
+
+            compile_forward(model.model)
+        self.bind = lambda arguments, out: model.bind(arguments, out=out)
+        return False
+
     def _open_kernel(self) -> bool:
         assert self.request.kernel is not None
         kernel = self.kernel = self.kernels.load(self.request.kernel, self.workload)
@@ -156,8 +177,8 @@ class Callee:
         self.bind = lambda arguments, out: kernel.bind(arguments, out=out)
         return False
 
-    def _open_reference(self) -> bool:
-        name, backward, _ = self.target.partition(protocol.BACKWARD)
+    def _open_reference(self, target: str) -> bool:
+        name, backward, _ = target.partition(protocol.BACKWARD)
         reference = self.workload.references([name], self.request.device)[0]
         reference.attempt(self.values)
         self.context.enter_context(reference.active())

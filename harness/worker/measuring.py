@@ -29,7 +29,7 @@ from .excerpt import excerpt
 from .fresh import RECIPE, Fresh
 from .orders import Picked
 from .peer import Peer
-from .target import Target
+from .target import Target, is_in_kernels_process
 
 if TYPE_CHECKING:
     from .dtypes import Array
@@ -59,12 +59,21 @@ def launch(request: wire.TimeRequest) -> wire.TimeResult:
     kernel = _kernels_process(request.link) if measures_kernel else None
     if request.held_back:
         sys.stdin.buffer.read()  # ends when it may begin
+    # A process that still imports PyTorch keeps a core busy for seconds. Whatever is timed meanwhile waits for that core
+    # at every barrier of its threads, which made the target that came first up to 20 times slower.
+    for peer in filter(None, (references, kernel)):
+        peer.wait_until_ready()
     with concurrent.futures.ThreadPoolExecutor(request.threads) as pool:
         measured = Measured(request, parsed, references, kernel, pool)
-        for order, (workload_id, target) in enumerate(in_order(request)):
-            row = wire.Timing(protocol.OK, workload=workload_id, target=target, order=order)
-            result.timings.append(row)
-            result.sampling_s += measured.row(row)
+        rows = [wire.Timing(protocol.OK, workload=workload, target=target) for workload, target in in_order(request)]
+        for order, row in enumerate(rows):
+            row.order = order
+        result.timings = rows
+        for row in rows:
+            lead, beside = pair_of(row, rows)
+            for each, other in ((lead, beside), (row, None)):
+                if not is_measured(each):
+                    result.sampling_s += measured.row(each, other)
         told = [peer.used() for peer in (references, kernel) if peer is not None]
         result.load = meter.read(sum(used.processor_s for used in told if used))
         if kernel is not None and told[-1]:
@@ -82,10 +91,32 @@ def launch(request: wire.TimeRequest) -> wire.TimeResult:
 
 
 def in_order(request: wire.TimeRequest) -> list[list[str]]:
-    """The rows in the launch's order."""
+    """Return the rows in the replicate's order. Controls come before the kernel: once its code is loaded, nothing in
+    its process is anybody else's."""
     rows = list(request.rows)
     random.Random(request.order_seed).shuffle(rows)
+    places = [place for place, (_, target) in enumerate(rows) if is_in_kernels_process(target)]
+    controls_first = sorted((rows[place] for place in places), key=lambda row: row[1] == protocol.KERNEL)
+    for place, row in zip(places, controls_first):
+        rows[place] = row
     return rows
+
+
+def is_measured(row: wire.Timing) -> bool:
+    """Return whether a row has its samples, or a reason why there are none."""
+    return bool(row.samples_us) or row.status != protocol.OK
+
+
+def pair_of(row: wire.Timing, rows: list[wire.Timing]) -> tuple[wire.Timing, wire.Timing | None]:
+    """Return the two rows that are sampled in turns, one in each process, if this is one of them: the kernel and the
+    first of its references on the same workload. Return any other row alone."""
+    same = [each for each in rows if each.workload == row.workload]
+    kernels = [each for each in same if each.target == protocol.KERNEL]
+    others = [each for each in same if not is_in_kernels_process(each.target)]
+    others = sorted(others, key=lambda each: (each.target.endswith(protocol.BACKWARD), each.target))
+    if not kernels or not others or row not in (kernels[0], others[0]):
+        return row, None
+    return kernels[0], others[0]
 
 
 def _kinds(device: str) -> tuple[type[Fresh], type[Target], Any]:
@@ -161,14 +192,16 @@ class Measured:
         self.to_judge: list[tuple[wire.Timing, list[Picked], str]] = []
         self.late: list[wire.Timing] = []
 
-    def row(self, row: wire.Timing) -> float:
-        """Measure a target; gives the seconds that its samples took."""
+    def row(self, row: wire.Timing, beside: wire.Timing | None = None) -> float:
+        """Measure a target, in turns with the one of the row `beside`; return the seconds that its samples took."""
         target = None
         try:
             target = self._target(row)
             if row.target == protocol.KERNEL:
                 target.draws = self._draws(row.workload)
-                self._measure_kernel(target)
+                self._measure_kernel(target, beside)
+            elif target.in_kernels_process:
+                self._measure_control(target)
             else:
                 target.open()
                 target.sample(self.references)
@@ -189,7 +222,7 @@ class Measured:
         workload = self.workloads[row.workload]
         if row.workload not in self.fresh:
             self.fresh[row.workload] = self.fresh_of(workload, self.request.seed, self.pool.map)
-        peer = self.kernel if row.target == protocol.KERNEL else self.references
+        peer = self.kernel if is_in_kernels_process(row.target) else self.references
         assert peer is not None
         return self.target_of(self.request, workload, self.fresh[row.workload], peer, row)
 
@@ -203,7 +236,33 @@ class Measured:
             self.drawing[workload_id] = drawing
         return self.drawing[workload_id]
 
-    def _measure_kernel(self, target: Target) -> None:
+    def _measure_control(self, target: Target) -> None:
+        """The same reference in both processes, in turns."""
+        row = target.row
+        beside = wire.Timing(protocol.OK, workload=row.workload, target=row.target[len(protocol.CONTROL) :])
+        self.references.aside = True
+        target.open()
+        target.sample(self.references, self._opened(beside))
+        row.beside_us, row.hot_beside_us = beside.samples_us, beside.hot_us
+        if not beside.samples_us:
+            raise wire.Failed(protocol.NOT_RUN, beside.message)
+
+    def _opened(self, row: wire.Timing | None) -> Target | None:
+        """A reference's open target; None where it cannot be opened, and its row says why."""
+        if row is None:
+            return None
+        target, aside = self._target(row), self.references.aside
+        self.references.aside = False
+        try:
+            target.open()
+        except wire.Failed as error:
+            row.fail(error)
+            return None
+        finally:
+            self.references.aside = aside
+        return target
+
+    def _measure_kernel(self, target: Target, beside: wire.Timing | None) -> None:
         """Before the timed calls, in them, and after them: a kernel that is right once and wrong in a loop is wrong."""
         request, row, workload = self.request, target.row, target.workload
         digests = request.expected_sha256.get(row.workload, ())
@@ -211,7 +270,7 @@ class Measured:
         self.references.aside = True
         target.open()
         picked = [target.once("before", arrays)]
-        target.sample(self.references)
+        target.sample(self.references, self._opened(beside))
         if row.status != protocol.OK or not digests:
             return
         picked.append(target.once("after", arrays))

@@ -33,6 +33,8 @@ CALLS = 4
 LONGEST_S = 60.0  # for all of a target's calls, and what comes before them
 LAUNCH_S = 180.0  # from which on no further target of a launch is measured
 PR_SET_THP_DISABLE = 41
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of mallopt(3)
+MOST_INT = 2**31 - 1
 KIB = 1024
 _libc = ctypes.CDLL(None)
 
@@ -42,6 +44,8 @@ def of_rows(rows: list[wire.Timing], references: Peer, kernel: Peer | None) -> N
     deadline = time.monotonic() + LAUNCH_S
     for row in rows:
         peer = kernel if row.target == protocol.KERNEL else references
+        if row.target.startswith(protocol.CONTROL):
+            continue
         if row.status != protocol.OK or peer is None or row.target.endswith(protocol.BACKWARD):
             continue
         try:
@@ -51,6 +55,19 @@ def of_rows(rows: list[wire.Timing], references: Peer, kernel: Peer | None) -> N
             row.memory = peer.read(wire.Memory, peer.request(channel.MEMORY, order))
         except wire.Failed as error:
             row.memory_message = str(error)[: protocol.MESSAGE_CHARACTERS]
+
+
+def keep_freed_memory() -> None:
+    """Keep what is freed for the next allocation, as PyTorch's allocator does on a GPU.
+
+    glibc returns large blocks to the system, and each call then pays for their pages anew: 1,700 page faults in a call of
+    4 ms. What a fault costs depends on what other processes did to the machine's memory, so the same lines took up to
+    twice as long in one process as in another. Of C libraries without mallopt(3) nothing is changed.
+    """
+    mallopt = getattr(_libc, "mallopt", None)
+    if mallopt is not None:
+        mallopt(M_MMAP_MAX, 0)
+        mallopt(M_TRIM_THRESHOLD, MOST_INT)
 
 
 # -- in the process that computes --------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, TypeVar
 
 from . import channel, codec, protocol, wire
@@ -61,6 +62,11 @@ class Peer:
             self.connection.tell(kind)
         except channel.Closed:
             self.lost = protocol.GONE
+
+    def wait_until_ready(self) -> None:
+        """Return once the process has imported what it needs and answers, or once it is known that it never will."""
+        with contextlib.suppress(wire.Failed):
+            self.ask(channel.TELL)
 
     def used(self) -> wire.Told | None:
         try:

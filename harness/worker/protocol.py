@@ -52,6 +52,7 @@ UNPACKED = "site"  # the folder of an unpacked wheel, beside it
 KERNEL = "kernel"  # the target's name of the code under test
 HAS_NO = " has no torch."  # in the message of an operator that this PyTorch lacks
 MODEL = "model"  # the reference of a problem file: its own ``Model``
+CONTROL = "control:"  # begins the target's name of a reference that is timed in the kernel's process, before the kernel
 BACKWARD = ".backward"  # ends the name of a workload with gradients; of a target: its backward pass by itself
 TRUTH = "truth"
 

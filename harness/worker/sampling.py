@@ -36,14 +36,25 @@ class StopRule:
     def __init__(self, timing: wire.SamplingRequest) -> None:
         self.timing = timing
         self.deadline = _seconds() + timing.target_s
+        self.paused: float | None = None
         self.looked_at = 0
+
+    def pause(self) -> None:
+        """Do not count time as spent on sampling, until `resume`."""
+        self.paused = _seconds()
+
+    def resume(self) -> None:
+        """Count time again."""
+        if self.paused is not None:
+            self.deadline += _seconds() - self.paused
+            self.paused = None
 
     def is_met(self, samples: Sequence[float]) -> bool:
         if len(samples) >= self.timing.max_samples:
             return True
         if len(samples) < self.timing.min_samples:
             return False
-        if _seconds() >= self.deadline:
+        if (_seconds() if self.paused is None else self.paused) >= self.deadline:
             return True
         if len(samples) - self.looked_at < CHECK_EVERY:
             return False

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import random
 import statistics
+import time
 from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 import numpy as np
@@ -26,12 +27,19 @@ if TYPE_CHECKING:
 SAMPLE_NS = 1_000_000  # an order's shortest length, where that takes several calls
 MOST_CALLS, MOST_DRAWN = 1000, 4  # in an order; of inputs that are drawn whole
 MOST_RING_BYTES = 1 << 26  # of an order of several calls
+SLICE_NS = 50_000_000  # of one target, before the other one's turn
+SETTLE_S = 0.02  # between two slices: threads of the process that has computed wait busily for more, then sleep
 CHECKED = 2  # timed calls that are judged, of those that count
 DELIVERIES, DELIVERED = 8, 0.2  # orders at first whose outputs are delivered, and the share of those that follow
 SPINS, FEW_SPINS, SPIN_NS = 15, 5, 2_000_000
 LONG_NS = 10_000_000  # of an order: what asking takes is little of it, and no call before it keeps threads awake
 WAITED_NS, WAITED_SHARE = 50_000, 0.02  # by how much an order may exceed its work and what asking takes
 CHANGED_INPUTS = "it changed its inputs when it was timed"
+
+
+def is_in_kernels_process(target: str) -> bool:
+    """Return whether a target is timed in the kernel's process: the kernel, and the control."""
+    return target == protocol.KERNEL or target.startswith(protocol.CONTROL)
 
 
 class Target:
@@ -45,6 +53,7 @@ class Target:
         self, request: wire.TimeRequest, workload: Workload, fresh: Fresh, peer: Peer, row: wire.Timing
     ) -> None:
         self.request, self.workload, self.fresh, self.peer, self.row = request, workload, fresh, peer, row
+        self.in_kernels_process = is_in_kernels_process(row.target)
         self.random = random.SystemRandom()  # its state cannot be read
         self.opened = wire.Opened(False, False)
         self.described: wire.Described | None = None
@@ -58,6 +67,8 @@ class Target:
         # process says of its own time. That can leave an order out, and then another one is judged.
         self.counted, self.waited = Orders(), Orders()
         self.sampling_s = 0.0
+        self.all_ns: list[int] = []  # of every timed order
+        self.asked_ns: list[int] = []  # of orders that are not their work
         self.copied: wire.CopyOrder | None = None  # last, in the references' process
         self.copies = False  # whether each call ends with a copy of its output
         self.fault = ""  # what was seen of its timed calls
@@ -123,7 +134,7 @@ class Target:
     def _keep_outputs_apart(self, order: Callable[[], object]) -> None:
         """Where calls of one order return the same memory, by its process's word, only the last output can be judged:
         from now on each call ends with a copy of its output. Who denies it has wrong outputs."""
-        if self.opened.in_slots or self.row.target != protocol.KERNEL:
+        if self.opened.in_slots or not self.in_kernels_process:
             return
         order()
         self.described = None
@@ -152,31 +163,79 @@ class Target:
 
     # -- timed calls -------------------------------------------------------------------------------------
 
-    def sample(self, references: Peer) -> None:
-        """Warm up, size an order, and sample until the time of a call is known well enough."""
-        row, timing = self.row, self.request.timing
-        row.warmup_calls = self._warm_up()
+    def sample(self, references: Peer, beside: Target | None = None) -> None:
+        """Warm up, size an order, and sample until the time of a call is known well enough.
+
+        `beside`, an open target of the other process, is sampled in turns with this one, in slices: what the machine does
+        meanwhile, such as a neighbour's load, then meets both alike.
+        """
+        both = [self] if beside is None else [self, beside]
+        self._each(both, Target.begin, references)
+        while left := [target for target in both if not target.is_sampled()]:
+            self.random.shuffle(left)
+            lost = set(left) - set(self._each(left, Target.slice, references, SETTLE_S * (len(both) - 1)))
+            both = [target for target in both if target not in lost]
+        self._each(both, Target.end, references)
+
+    def _each(
+        self, targets: list[Target], step: Callable[[Target, Peer], None], references: Peer, pause_s: float = 0.0
+    ) -> list[Target]:
+        """Take a step with each target, and drop a target beside this one that fails: its row says why."""
+        aside = references.aside
+        for target in list(targets):
+            time.sleep(pause_s)
+            references.aside = aside and target is self
+            try:
+                step(target, references)
+            except wire.Failed as error:
+                if target is self:
+                    raise
+                target.row.fail(error)
+                targets.remove(target)
+            finally:
+                references.aside = aside
+        return targets
+
+    def sample_alone(self, references: Peer) -> None:
+        """Warm up and sample, with no other target in turns."""
+        self.sample(references)
+
+    def begin(self, references: Peer) -> None:
+        """Get ready to sample."""
+        self.row.warmup_calls = self._warm_up()
         self._size()
         if self.count > 1:
             self._keep_outputs_apart(self._order)
-        found = self._asking(references)
-        asking_ns = min(found)
+        self.asked_ns = self._asking(references)
         self.peer.tell(channel.METER)
-        rule = sampling.StopRule(timing)
-        all_ns: list[int] = []
-        while not rule.is_met(all_ns):
+        self.rule = sampling.StopRule(self.request.timing)
+        self.rule.pause()
+
+    def is_sampled(self) -> bool:
+        return self.rule.is_met(self.all_ns)
+
+    def slice(self, references: Peer) -> None:
+        """Sample for `SLICE_NS`, or until the time of a call is known well enough."""
+        self.rule.resume()
+        began_ns, asking_ns = sampling.clock_ns(), min(self.asked_ns)
+        while not self.is_sampled() and sampling.clock_ns() - began_ns < SLICE_NS:
             elapsed_ns, claimed_ns = self._order()
-            all_ns.append(elapsed_ns)
+            self.all_ns.append(elapsed_ns)
             allowed_ns = asking_ns + max(WAITED_NS, WAITED_SHARE * claimed_ns)
             orders = self.counted if elapsed_ns - claimed_ns <= allowed_ns else self.waited
             orders.elapsed_ns.append(elapsed_ns)
             self._look(orders, references)
-        if len(self.counted.elapsed_ns) < timing.min_samples:
+        self.rule.pause()
+
+    def end(self, references: Peer) -> None:
+        """Write the row: its samples, and what they cost."""
+        row, found = self.row, self.asked_ns
+        if len(self.counted.elapsed_ns) < self.request.timing.min_samples:
             self._count_all()
         while 0 < len(self.counted.deliveries_ns) < DELIVERIES:
             self._order()
             self._deliver(self.counted, references)
-        self.sampling_s = sum(all_ns) / 1e9
+        self.sampling_s = sum(self.all_ns) / 1e9
         told = self.peer.read(wire.Told, self.peer.ask(channel.TELL))
         found += self._asking(references)
         asking_ns = min(found)  # the least: a machine that is busy makes calls longer by it, and none shorter
@@ -239,7 +298,7 @@ class Target:
 
     def _look(self, orders: Orders, references: Peer) -> None:
         """After an order: whether outputs are looked at."""
-        if self.row.target != protocol.KERNEL:
+        if not self.in_kernels_process:
             return
         number = len(orders.elapsed_ns)
         judged = not self.draws and self.random.random() < CHECKED / number

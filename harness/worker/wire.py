@@ -351,6 +351,8 @@ class Timing(Result):
     hot_ordered_us: Optional[float] = None
     memory: Optional[Memory] = None
     memory_message: str = ""
+    beside_us: List[float] = field(default_factory=list)
+    hot_beside_us: List[float] = field(default_factory=list)
 
 
 class Load(Reply):

@@ -102,7 +102,7 @@ def test_each_device_has_its_own_precision() -> None:
 
 def test_a_launch_knows_the_first_trials_validated_output() -> None:
     workload = SimpleNamespace(id="w", problem=None, backward=False)
-    target = SimpleNamespace(target="kernel", output_sha256=list("abcdefghij"))
+    target = SimpleNamespace(target="kernel", status="ok", output_sha256=list("abcdefghij"))
     validation = SimpleNamespace(status="ok", recipes=[SimpleNamespace(recipe="independent", targets=[target])])
     plan = SimpleNamespace(
         workloads_of=lambda *_: [workload],
@@ -136,7 +136,7 @@ def test_backward_is_timed_by_itself_beside_a_step_and_never_of_a_kernel(
     workload = SimpleNamespace(id="w", problem=None, backward=True)
     info = SimpleNamespace(pytorch=pytorch, references_on=lambda _: ["model"])
     plan = SimpleNamespace(workloads_of=lambda *_: [workload], kernel=lambda _: info)
-    assert launch_of(plan, {"w": SimpleNamespace(status=status)}, asked).rows == rows
+    assert launch_of(plan, {"w": SimpleNamespace(status=status, recipes=[])}, asked).rows == rows
 
 
 def validation(status: str, message: str = "", **references: str) -> ValidationRecord:
