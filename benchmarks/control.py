@@ -4,9 +4,9 @@
 
 Every replicate is a fresh one of the harness's own: the process that measures, the references' and the kernel's. The
 last is given each problem's Model, the control of every run (docs/method.md), and of the first problem a ModelNew with
-the same lines. Ratios are of the times of one replicate, in which both are sampled in turns (on a GPU one after the other,
-in random order). On the CPU each number of cores is measured with as many threads and with one, bound as a run binds
-them. `--busy` burns one core meanwhile.
+the same lines. Ratios are of the times of one replicate. On the CPU both are sampled in turns, and each number of cores
+is measured with as many threads and with one, bound as a run binds them. On a GPU one is sampled after the other, in
+random order. `--busy` burns one core meanwhile.
 """
 
 from __future__ import annotations
@@ -155,7 +155,8 @@ def main() -> None:
             line = {"cores": len(cores or everywhere), "threads": threads, "busy": arguments.busy}
             for name in PROBLEMS:
                 for mode in modes:
-                    print(json.dumps({"problem": name, **line, "mode": mode, **ratios(replicates, name, mode)}), flush=True)
+                    found = ratios(replicates, name, mode)
+                    print(json.dumps({"problem": name, **line, "mode": mode, **found}), flush=True)
 
 
 if __name__ == "__main__":

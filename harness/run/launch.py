@@ -81,8 +81,10 @@ class Launch:
         self._early: tuple[Gate, Future[tuple[Answer, Answer | None]]] | None = None
 
     def _control(self, index: int) -> list[tuple[str, str]]:
-        """Return the row of this replicate's control, if it has one: a workload's first reference, in the kernel's process.
-        Replicates take the workloads in turns. What failed in validation may end the process, and the kernel with it."""
+        """Return the row of this replicate's control, if any: a workload's first reference, in the kernel's process.
+
+        Replicates take the workloads in turns. A reference that failed in validation may end the process, and the
+        kernel with it."""
         info = self.context.plan.kernel(self.planned.kernel)
         names = info.references_on(self.planned.device)
         works = [w for w in self.runs_kernel if names and _passes(self.validations[w], names[0])]

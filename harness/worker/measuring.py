@@ -59,8 +59,8 @@ def launch(request: wire.TimeRequest) -> wire.TimeResult:
     kernel = _kernels_process(request.link) if measures_kernel else None
     if request.held_back:
         sys.stdin.buffer.read()  # ends when it may begin
-    # A process that still imports PyTorch keeps a core busy for seconds. Whatever is timed meanwhile waits for that core
-    # at every barrier of its threads, which made the target that came first up to 20 times slower.
+    # A process that still imports PyTorch keeps a core busy for seconds. Whatever is timed meanwhile waits for that
+    # core at every barrier of its threads, which made the target that came first up to 20 times slower.
     for peer in filter(None, (references, kernel)):
         peer.wait_until_ready()
     with concurrent.futures.ThreadPoolExecutor(request.threads) as pool:

@@ -60,9 +60,9 @@ def of_rows(rows: list[wire.Timing], references: Peer, kernel: Peer | None) -> N
 def keep_freed_memory() -> None:
     """Keep what is freed for the next allocation, as PyTorch's allocator does on a GPU.
 
-    glibc returns large blocks to the system, and each call then pays for their pages anew: 1,700 page faults in a call of
-    4 ms. What a fault costs depends on what other processes did to the machine's memory, so the same lines took up to
-    twice as long in one process as in another. Of C libraries without mallopt(3) nothing is changed.
+    glibc returns large blocks to the system, and each call then pays for their pages anew: 1,700 page faults in a call
+    of 4 ms. What a fault costs depends on what other processes did to the machine's memory. C libraries without
+    mallopt(3) are left as they are.
     """
     mallopt = getattr(_libc, "mallopt", None)
     if mallopt is not None:

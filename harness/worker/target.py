@@ -166,8 +166,8 @@ class Target:
     def sample(self, references: Peer, beside: Target | None = None) -> None:
         """Warm up, size an order, and sample until the time of a call is known well enough.
 
-        `beside`, an open target of the other process, is sampled in turns with this one, in slices: what the machine does
-        meanwhile, such as a neighbour's load, then meets both alike.
+        `beside`, an open target of the other process, is sampled in turns with this one, in slices: what the machine
+        does meanwhile, such as a neighbour's load, then meets both alike.
         """
         both = [self] if beside is None else [self, beside]
         self._each(both, Target.begin, references)

@@ -25,7 +25,7 @@ from harness.stats import decide, effects
 from harness.stats.peaks import counted
 from harness.worker import protocol
 from reports import model
-from reports.compare import correctness, latency
+from reports.compare import correctness, identical, latency
 from reports.compare.correctness import FAILED, OFF_STREAM
 from reports.load.evidence import Evidence
 from reports.load.launches import Launch
@@ -116,6 +116,8 @@ def judge(evidence: Evidence, cell: Cell, reference: str, mode: str) -> CellVerd
         return judged(UNDECIDED, f"the run has no {reference}; it has {', '.join(known)}")
     if evidence.run.quick and mode != MEMORY:
         return judged(UNDECIDED, "a quick run: its times are too short to decide")
+    if mode != MEMORY and (no_ratio := identical.blocked(evidence, cell.environment, cell.device)):
+        return judged(UNDECIDED, no_ratio)
     of_kernel, of_reference = paired(evidence, cell, reference, mode)
     if not of_kernel:
         return judged(UNDECIDED, why_no_time(evidence, cell, reference, mode))

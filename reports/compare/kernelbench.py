@@ -18,6 +18,7 @@ from harness.schema.records import LaunchRecord, ValidationRecord
 from harness.schema.run_records import Cell
 from harness.worker import protocol
 from reports.compare.correctness import OFF_STREAM
+from reports.compare.identical import blocked
 from reports.compare.latency import median_interval
 from reports.load.evidence import Evidence
 from reports.load.launches import Launch, escapes
@@ -125,19 +126,20 @@ def solution(evidence: Evidence, cell: Cell, problem: str) -> Solution:
     refused = bool(theirs) and not timed  # `Model` itself does not run here
     wrong = "" if refused else _wrong(record, mine, evidence.launches_of(cell))
     unknown = "" if wrong else _unknown(record, mine, theirs)
-    ratios = [] if wrong else _speedups(mine, theirs)
+    no_ratio = "" if wrong or unknown else blocked(evidence, cell.environment, cell.device)
+    ratios = [] if wrong or no_ratio else _speedups(mine, theirs)
     low, high = median_interval(ratios, evidence.confidence)
     return Solution(
         problem=problem,
         kernel=cell.kernel,
         workload=cell.workload,
         correct=not wrong and not refused and record is not None and record.status == "ok",
-        why=wrong or unknown,
+        why=wrong or unknown or no_ratio,
         speedup=statistics.median(ratios) if ratios else None,
         low=low,
         high=high,
         launches=len(ratios),
-        left_out=not wrong and (record is None or record.status in NOT_ITS_FAULT or not timed),
+        left_out=not wrong and (record is None or record.status in NOT_ITS_FAULT or not timed or bool(no_ratio)),
     )
 
 
@@ -186,12 +188,15 @@ def _fast_p(evidence: Evidence, cells: list[Cell], reference: str) -> FastP | No
     speedups: dict[str, float] = {}
     left_out: dict[str, str] = {}
     correct, failed = [], 0
+    no_ratio = blocked(evidence, cells[0].environment, cells[0].device)
     for cell in cells:
         record = evidence.validations.get(cell.id)
         mine = [row for row in evidence.timed(cell, protocol.KERNEL) if row.correct is not False]
         theirs = evidence.timed(cell, reference)
         if record is not None and record.status == protocol.UNDECIDABLE:
             left_out[cell.workload] = record.message
+        elif no_ratio:
+            left_out[cell.workload] = no_ratio
         elif ratios := _speedups(mine, theirs):
             speedups[cell.workload] = statistics.median(ratios)
             if record is not None and record.status == "ok" and not evidence.escaping(cell):
@@ -204,7 +209,7 @@ def _fast_p(evidence: Evidence, cells: list[Cell], reference: str) -> FastP | No
         else:
             failed += 1
     counted = len(speedups) + failed
-    if not counted:
+    if not counted and not no_ratio:
         return None
     return FastP(
         environment=cells[0].environment,
@@ -215,5 +220,5 @@ def _fast_p(evidence: Evidence, cells: list[Cell], reference: str) -> FastP | No
         left_out=left_out,
         speedups=speedups,
         correct=len(correct),
-        **{f"fast_{p}": sum(ratio > p for ratio in correct) / counted for p in (0, 1, 2)},
+        **{f"fast_{p}": sum(ratio > p for ratio in correct) / counted if counted else 0.0 for p in (0, 1, 2)},
     )

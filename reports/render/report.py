@@ -14,6 +14,7 @@ from reports.compare.compiled import compiled
 from reports.compare.control import controls
 from reports.compare.differences import build_differences, confounders, environment_items
 from reports.compare.gpus import cards, measuring, what_ran
+from reports.compare.identical import controls_of
 from reports.compare.kernelbench import fast_p, scores
 from reports.compare.outcomes import cell_states, failures, version_of
 from reports.compare.properties import blind_spots, unrepeatable
@@ -62,6 +63,7 @@ class Report:
         self.cells = cell_states(evidence)
         self.fast_p = fast_p(evidence)
         self.kernelbench = scores(evidence, count_missing)
+        self.identical_controls = controls_of(evidence)
         self.environment_items = environment_items(evidence)
         self.packages = package_answers(evidence, rows)
         self.compiled = generated_answers(evidence, compiled(evidence))

@@ -70,6 +70,9 @@ def summary(report: Report) -> dict[str, Any]:
         "calibration": report.calibration,
         "fast_p": report.fast_p,
         "kernelbench": report.kernelbench,
+        "identical_controls": [
+            {**vars(each), "outcome": each.outcome.value, "text": each.text} for each in report.identical_controls
+        ],
         "environment_differences": [item for item in report.environment_items if not item.same],
         "packages": report.packages,
         "compiled": [each.summary for each in report.compiled],
