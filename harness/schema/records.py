@@ -115,6 +115,10 @@ class TargetResult(Outcome):
     )
     inputs_mutated: int = Field(default=0, description="trials after which an input had changed")
     unwritten_trials: int = Field(default=0, description="trials that left poison in the output")
+    leaves_range: int = Field(
+        default=0,
+        description="trials in which plain arithmetic in the dtype overflows or underflows in an intermediate step",
+    )
     nearer_to: dict[str, int] = Field(default={}, description="kernel only: trials by nearest reference")
     outputs: list[OutputResult] = Field(
         default=[],

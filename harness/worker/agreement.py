@@ -95,7 +95,7 @@ def compare(got: Array, want: Array, limits: Mapping[str, float], error_scale: E
             finite = np.isfinite(difference)
             bad = None
             if not (finite.all() and (ruler is None or ruler.plain)):
-                bad = _settle(ours, theirs, difference, finite, error_scale, limits, rows, columns)
+                bad = _settle(ours, theirs, difference, finite, error_scale, limits)
                 theirs = np.where(np.isfinite(theirs), theirs, 0.0)
             if ruler and sums:
                 counted = theirs if ruler.plain else np.where(np.abs(theirs) < ruler.threshold, theirs, 0.0)
@@ -200,24 +200,20 @@ def _settle(
     finite: Array,
     error_scale: ErrorScale | None,
     limits: Mapping[str, float],
-    rows: slice,
-    columns: slice,
 ) -> Array:
-    """Which elements are wrong for being finite or not; in `difference` zero where that is settled.
+    """Return which elements are wrong for being finite or not; set `difference` to zero where that is settled.
 
-    The truth is infinite where it is so once it is rounded; within the rule's tolerance of that border an element may
-    be either, and so it may where straightforward arithmetic leaves the dtype's range on its way.
+    The truth is infinite where it is so once it is rounded. Between the greatest finite number and that border, and
+    within the rule's tolerance beyond it, an element may be finite or infinite. What arithmetic in the dtype loses in
+    an intermediate step excuses no element.
     """
     rounded, either = want, np.zeros_like(finite)
     if error_scale is not None:
         ruler = error_scale.ruler
         rounded = np.where(np.abs(want) >= ruler.threshold, np.copysign(np.inf, want), want)
-        room = (limits["rounding"] * error_scale.costs["largest"] * ruler.row_largest[rows])[:, None]
-        room = np.maximum(room, ruler.unit * ruler.threshold)
-        near = np.abs(np.abs(want) - ruler.threshold) <= room if np.isfinite(ruler.threshold) else either
+        beyond = ruler.threshold * (1 + limits["rounding"] * ruler.unit)
+        near = (np.abs(want) > ruler.greatest) & (np.abs(want) <= beyond)
         either = near & ((got == np.copysign(np.inf, want)) | np.isfinite(got))
-        if error_scale.either is not None:
-            either |= error_scale.either[rows, columns] & ~np.isfinite(got)
     differs = np.isfinite(got) != np.isfinite(rounded)
     same = ~np.isfinite(got) & ((got == rounded) | (np.isnan(got) & np.isnan(rounded)))
     bad: Array = (differs | ~(np.isfinite(got) | same)) & ~either

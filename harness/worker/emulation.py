@@ -65,6 +65,7 @@ class Arithmetic(TorchDispatchMode):  # type: ignore[misc]
         super().__init__()
         self.draws, self.precision, self.short = draws, precision, short
         self.shortened = False  # whether there was a sum to cut
+        self.leaves_range = False  # whether a rounded result was infinite, or zero where its number is not
         self.splits = draws is not None and rounding.TF32X3_MATMUL in precision  # operands of products, into TF32 parts
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -94,7 +95,8 @@ class Arithmetic(TorchDispatchMode):  # type: ignore[misc]
             # So that another realisation is rounded another way.
             unit = dtypes.UNIT_ROUNDOFF[str(dtype).replace("torch.", "")]
             result = tensors.mapped(result, lambda value: call.moved(value, unit))
-        result = _cast(result, dtype)
+        exact, result = result, _cast(result, dtype)
+        self.leaves_range = self.leaves_range or (self.draws is not None and _loses(exact, result))
         written = [
             (before, after)
             for argument, before, after in _pairs(schema, (args, kwargs), (call.args, call.kwargs))
@@ -243,6 +245,14 @@ def _cast(result: Any, dtype: Any) -> Any:
     return tensors.each_tensor(result, cast)
 
 
+def _loses(exact: Any, rounded: Any) -> bool:
+    """Return whether rounding lost a number: to infinity, or to zero."""
+    pairs = zip(tensors.flat([exact]), tensors.flat([rounded]))
+    return any(
+        bool((one.isinf() | ((one == 0) & (wide != 0))).any()) for wide, one in pairs if one.dtype in FLOATING
+    )
+
+
 def _pairs(schema: Any, before: Any, after: Any) -> Iterator[tuple[Any, Any, Any]]:
     """(argument, its value before, and after it was widened) of those that are tensors."""
     for position, argument in enumerate(schema.arguments):
@@ -270,14 +280,17 @@ def exact(
 
 def emulated(
     workload: ProblemWorkload, arrays: list[Array], precision: Sequence[str] = (), realisation: int = 0
-) -> dict[str, Array]:
-    """What straightforward arithmetic in the dtype gives, as arrays that hold it exactly."""
+) -> tuple[dict[str, Array], bool]:
+    """Return what straightforward arithmetic in the dtype gives, as arrays that hold it exactly, and whether it left
+    the dtype's range on its way."""
     model = _copied(workload)
     arguments = workload.arguments(arrays, "cpu")
-    with doing(Arithmetic(Realisation(realisation), precision)):
+    arithmetic = Arithmetic(Realisation(realisation), precision)
+    with doing(arithmetic):
         output = workload.bind(model, arguments, contiguous=True)()
     found = outputs.named(output)
-    return {name: dtypes.decode(tensors.to_array(t), tensors.dtype_name(t)) for name, t in found.items()}
+    values = {name: dtypes.decode(tensors.to_array(t), tensors.dtype_name(t)) for name, t in found.items()}
+    return values, arithmetic.leaves_range
 
 
 def _copied(workload: ProblemWorkload) -> Any:

@@ -89,8 +89,6 @@ Target = Union[Candidate, Reference]
 def judge(request: wire.JudgeRequest) -> wire.JudgeResult:
     torch.set_num_threads(request.threads)
     workload = workloads.parse_workload(request.workload)
-    if workload.problem is not None:
-        workload.judges_model = request.subject == protocol.MODEL
     references = workload.references(request.references, request.device)
     targets: list[Target] = [Reference(reference) for reference in references]
     if request.candidate is not None:
@@ -261,6 +259,7 @@ def _target_result(
     result.repeats_max_units = max((units for _, units in apart if units is not None), default=None)
     result.inputs_mutated = sum(each.mutated for each in seen)
     result.unwritten_trials = sum(each.unwritten for each in seen)
+    result.leaves_range = sum(any(part.leaves_range for part in each.parts.values()) for each in seen)
     if name == protocol.MODEL or len(seen[0].parts) > 1:
         parts = [part for part in seen[0].parts if all(part in each.parts for each in seen)]
         result.outputs = [output_result(part, [each.parts[part] for each in seen]) for part in parts]

@@ -24,6 +24,7 @@ class Part(NamedTuple):
     sha256: str
     apart: tuple[float, float | None] | None  # how far its second run is from its first, where it has other bits
     truth: agreement.Compared | None
+    leaves_range: bool  # `rounding.ErrorScale` of its truth
 
 
 class Seen(NamedTuple):
@@ -61,7 +62,8 @@ def look(output: Output, own: Exact | None, trial: Trial, limits: Mapping[str, f
     if again is not None:
         between = (own.values, own.error_scale) if own is not None else ()
         apart = agreement.apart(value, again, *between)
-    return Part(output.dtype, output.array.shape, output.layout, output.sha256, apart, truth)
+    leaves_range = own is not None and own.error_scale.leaves_range
+    return Part(output.dtype, output.array.shape, output.layout, output.sha256, apart, truth, leaves_range)
 
 
 def output_result(name: str, trials: list[Part]) -> wire.OutputResult:

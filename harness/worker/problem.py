@@ -54,7 +54,6 @@ class ProblemWorkload:
         self.out_dtype = ""
         self.directions = outputs.Directions(self.dtype, self.operator.direction if self.operator else "")
         self.recent: tuple[str, dict[Any, Any]] = "", {}  # what was computed of the last inputs, for each output
-        self.judges_model = False  # itself, and not a kernel by it
         self.no_truth = ""
         self.pristine: Any = None
         self.drawing = threading.RLock()  # truths are computed in other threads, and PyTorch's generator is one
@@ -206,14 +205,13 @@ class ProblemWorkload:
         weights = protocol.digest([self.index["state"], self.index["init"]])
         key: list[object] = ["problem", self._digest(), weights, list(shape), self.dtype, dtype]
         key += [self.backward, name] if self.backward or len(self.outputs) > 1 else []
-        key += ["itself"] if self.judges_model else []
         try:
             with self.drawing:
                 if self.recent[0] != inputs_sha256:
                     self.recent = inputs_sha256, {}
                 return cache.get(
                     inputs_sha256, key, shape, dtype, precision,
-                    lambda known: self._computed(known, arrays, precision, name, shape),
+                    lambda known: self._computed(known, arrays, precision, name, (shape, dtype)),
                 )  # fmt: skip
         except Exception as error:
             self.no_truth = f"{type(error).__name__}: {error}"[:500]
@@ -238,30 +236,32 @@ class ProblemWorkload:
         return protocol.sha256_file(self.problem) if self.operator is None else protocol.digest(asdict(self.operator))
 
     def _computed(
-        self, known: Array | None, arrays: list[Array], precision: Sequence[str], name: str, shape: Shape
+        self, known: Array | None, arrays: list[Array], precision: Sequence[str], name: str, like: tuple[Shape, str]
     ) -> tuple[Array, Iterable[Array]]:
         """The truth, and as many emulated outputs as it takes for none of them to be near it by luck. ValueError where
         it has another shape than in the dtype."""
+        shape, dtype = like
         half = self.dtype in ("float16", "bfloat16")
         few = int(np.prod(shape, dtype=np.int64)) < FEW_ELEMENTS
         count = 4 if few else 1 if half and not precision else 2
         exact = known
         if exact is None:
-            exact = self._once("exact", lambda: emulation.exact(self, arrays)[0])[name]
+            exact = self._once("exact", lambda: emulation.exact(self, arrays))[0][name]
             if exact.shape != shape:
                 raise ValueError(f"the float64 model gives {exact.shape}")
 
         def emulated(number: int) -> Array:
-            made = self._once((*precision, number), lambda: emulation.emulated(self, arrays, precision, number))
+            made, leaves_range = self._once(
+                (*precision, number), lambda: emulation.emulated(self, arrays, precision, number)
+            )
             found: Array = made[name]
-            # A kernel may give NaN where Model does on its way. Of Model itself that is a fault.
-            return np.where(np.isnan(found) & ~np.isnan(exact), exact, found) if self.judges_model else found
+            return rounding.without_lost(found, exact, dtype) if leaves_range else found
 
         return exact, map(emulated, range(count))
 
-    def _once(self, key: object, make: Callable[[], dict[str, Array]]) -> dict[str, Array]:
+    def _once(self, key: object, make: Callable[[], tuple[dict[str, Array], bool]]) -> tuple[dict[str, Array], bool]:
         """What all outputs of one trial are computed by at once; kept only where there are several."""
-        made: dict[str, Array] | None = self.recent[1].get(key)
+        made: tuple[dict[str, Array], bool] | None = self.recent[1].get(key)
         if made is None:
             made = make()
             if len(self.outputs) > 1:
@@ -281,7 +281,7 @@ class ProblemWorkload:
 
     def emulated(self, arrays: list[Array], precision: Sequence[str] = ()) -> Array:
         with self.drawing:
-            return emulation.emulated(self, arrays, precision)[self.main]
+            return emulation.emulated(self, arrays, precision)[0][self.main]
 
     def wrong_answers(self, arrays: list[Array], _each: Each) -> Iterator[WrongAnswer]:
         """See `power.specific`: its sums cut short."""

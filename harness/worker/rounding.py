@@ -95,6 +95,22 @@ def three_products(left: Array, right: Array) -> Array:
     return found
 
 
+def greatest(dtype: str) -> float:
+    """Return the greatest finite number of a dtype; infinity where no number is known to round to infinity."""
+    unit = dtypes.UNIT_ROUNDOFF.get(dtype, 0.0)
+    return dtypes.OVERFLOW.get(dtype, np.inf) * (1 - unit / (2 - unit))
+
+
+def without_lost(emulated: Array, truth: Array, dtype: str) -> Array:
+    """Return an output of arithmetic that left the dtype's range on its way, with NaN in place of each number that is
+    lost: of a zero and of the greatest finite number, where the rounded truth is another one."""
+    if dtype not in dtypes.UNIT_ROUNDOFF:
+        return emulated
+    rounded = dtypes.quantise(truth, dtype)
+    is_lost = ((emulated == 0) | (np.abs(emulated) == greatest(dtype))) & (emulated != rounded)
+    return np.where(is_lost, np.nan, emulated)
+
+
 def as_rows(array: Array) -> Array:
     """A view [rows, columns]: the last axis, and those before it until a row has `SHORTEST` elements."""
     columns = 1
@@ -134,6 +150,7 @@ class Ruler:
         self.rows = as_rows(truth)
         self.unit = dtypes.UNIT_ROUNDOFF.get(dtype, UNIT)
         self.threshold = dtypes.OVERFLOW.get(dtype, np.inf)  # what is as large rounds to infinity
+        self.greatest = greatest(dtype)
         largest, squares = np.zeros(len(self.rows)), np.zeros(len(self.rows))
         counted, fourth = 0, 0.0
         self.plain = True  # every element is finite, and stays so
@@ -220,21 +237,21 @@ class Sums:
 
 
 class ErrorScale:
-    """One unit of each norm on one input. `either` marks, where there are any, places at which straightforward
-    arithmetic leaves the dtype's range on its way: there the truth and what is not finite are both right."""
+    """One unit of each norm on one input. `leaves_range`: in an intermediate step straightforward arithmetic leaves the
+    dtype's range, and some of its elements are lost. That is told, and excuses nothing."""
 
-    def __init__(self, costs: Norms, either: Array | None, ruler: Ruler) -> None:
-        self.costs, self.ruler = costs, ruler
-        self.either = None if either is None else as_rows(either)
+    def __init__(self, costs: Norms, leaves_range: bool, ruler: Ruler) -> None:
+        self.costs, self.leaves_range, self.ruler = costs, leaves_range, ruler
 
     def units(self, norms: Norms) -> Norms:
         """Each norm in units."""
         return {name: min(norms[name] / self.costs[name], MOST) for name in NORMS}
 
 
-def measure(emulated: Iterable[Array], ruler: Ruler) -> tuple[Norms, Array | None]:
-    """(costs, either) of an error scale: one unit of each norm is the most that an emulated output has, and never less
-    than rounding of the output demands.
+def measure(emulated: Iterable[Array], ruler: Ruler) -> tuple[Norms, bool]:
+    """Return (costs, leaves_range) of an error scale: one unit of each norm is the most that an emulated output has,
+    and never less than rounding of the output demands. An emulated element that is not finite counts for nothing: no
+    rounding error is as large as the loss of a number.
 
     Correct rounding moves an element by up to a unit roundoff; a row by less, and a mean of n elements by about its
     n ** -0.5, unless many are the same: so the truth itself, rounded, is asked too.
@@ -245,7 +262,7 @@ def measure(emulated: Iterable[Array], ruler: Ruler) -> tuple[Norms, Array | Non
         "factor": ruler.unit / 2,  # of a row that one element carries
         "bias": max(BIAS_FLOOR.get(ruler.dtype, ruler.unit), ruler.unit * ruler.independent**-0.5),
     }
-    either = None
+    leaves_range = False
 
     def count(got: Array | Block) -> None:
         for name, value in ruler.norms(got).items():
@@ -256,6 +273,5 @@ def measure(emulated: Iterable[Array], ruler: Ruler) -> tuple[Norms, Array | Non
     for array in emulated:
         count(array)
         if not np.isfinite(array).all():
-            beyond = ~np.isfinite(array) & (np.abs(ruler.truth) < ruler.threshold)
-            either = beyond if either is None else either | beyond
-    return costs, either if either is not None and either.any() else None
+            leaves_range |= bool((~np.isfinite(array) & (np.abs(ruler.truth) <= ruler.greatest)).any())
+    return costs, leaves_range

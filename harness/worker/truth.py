@@ -7,13 +7,11 @@ them, so all are judged by the very same numbers.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import functools
 import hashlib
 import json
 import os
-import zlib
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple, Sequence, Tuple
 
 import numpy as np
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
     Compute = Callable[[Array | None], Tuple[Array, Iterable[Array]]]
 
 BLOCK_ELEMENTS = 1 << 19  # logits held at a time: 4 MiB of float64
-VERSION = 2  # of what the files hold and how the error scale is defined; part of their key
+VERSION = 3  # of what the files hold and how the error scale is defined; part of their key
 DRAWN = 20240518  # the generator's key for the errors of declared accumulators
 
 
@@ -207,7 +205,7 @@ class Cache:
             found = truth, self.save(path, truth)
         truth, sha256 = found
         ruler = rounding.Ruler(truth, dtype)
-        known = _load_unit(unit, sha256, truth)
+        known = _load_unit(unit, sha256)
         if known is None:
             known = rounding.measure(compute(truth)[1] if emulated is None else emulated, ruler)
             self._write(unit, _unit_bytes(*known, sha256))
@@ -248,23 +246,16 @@ class Cache:
             return value
 
 
-def _unit_bytes(costs: Norms, either: Array | None, sha256: str) -> bytes:
-    places = None
-    if either is not None:
-        places = base64.b64encode(zlib.compress(np.packbits(either).tobytes())).decode("ascii")
-    return json.dumps({"truth": sha256, "costs": {k: v.hex() for k, v in costs.items()}, "either": places}).encode()
+def _unit_bytes(costs: Norms, leaves_range: bool, sha256: str) -> bytes:
+    known = {"truth": sha256, "costs": {k: v.hex() for k, v in costs.items()}, "leaves_range": leaves_range}
+    return json.dumps(known).encode()
 
 
-def _load_unit(path: str, sha256: str, truth: Array) -> tuple[Norms, Array | None] | None:
-    """(costs, either) of that truth, or None."""
+def _load_unit(path: str, sha256: str) -> tuple[Norms, bool] | None:
+    """Return (costs, leaves_range) of that truth, or None."""
     try:
         value = protocol.read_json(path)
         costs = {name: float.fromhex(value["costs"][name]) for name in rounding.NORMS}
-        if value["truth"] != sha256:
-            return None
-        if value["either"] is None:
-            return costs, None
-        packed = np.frombuffer(zlib.decompress(base64.b64decode(value["either"])), np.uint8)
-        return costs, np.unpackbits(packed, count=truth.size).astype(bool).reshape(truth.shape)
-    except (OSError, ValueError, KeyError, TypeError, zlib.error):
+        return (costs, bool(value["leaves_range"])) if value["truth"] == sha256 else None
+    except (OSError, ValueError, KeyError, TypeError):
         return None

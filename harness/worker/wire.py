@@ -290,6 +290,7 @@ class TargetResult(Result):
     repeats_max_units: Optional[float] = None
     inputs_mutated: int = 0
     unwritten_trials: int = 0
+    leaves_range: int = 0
     nearer_to: Dict[str, int] = field(default_factory=dict)
     outputs: List[OutputResult] = field(default_factory=list)
     precision: List[str] = field(default_factory=list)

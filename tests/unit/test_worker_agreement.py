@@ -15,7 +15,7 @@ WANT = np.array([[1.0, -2.0, 0.5], [0.25, 4.0, -1.0]])
 
 
 def unit(cost: float, want: np.ndarray = WANT, dtype: str = "float32", **costs: float) -> rounding.ErrorScale:
-    return rounding.ErrorScale({**dict.fromkeys(rounding.NORMS, cost), **costs}, None, rounding.Ruler(want, dtype))
+    return rounding.ErrorScale({**dict.fromkeys(rounding.NORMS, cost), **costs}, False, rounding.Ruler(want, dtype))
 
 
 def test_equal_outputs_pass_everything() -> None:
@@ -56,6 +56,18 @@ def test_the_same_infinity_on_both_sides_agrees() -> None:
     other = got.copy()
     other[0, 0] = -np.inf
     assert agreement.compare(got, other, LIMITS).nonfinite
+
+
+def test_what_plain_arithmetic_loses_on_its_way_is_said() -> None:
+    got = WANT.copy()
+    got[0, 0] = np.inf
+    agreed = agreement.combine(protocol.TRUTH, [agreement.compare(got, WANT, LIMITS, unit(1e-3))])
+    lost = wire.TargetResult("ok", target="model", against=[agreed], leaves_range=1)
+    status, message = verdict.describe_target(lost, 1, "rounding", LIMITS)
+    assert status == protocol.WRONG
+    assert message.endswith("overflows or underflows in an intermediate step in 1 of 1 trials")
+    right = wire.TargetResult("ok", target="model", against=result().against, leaves_range=1)
+    assert verdict.describe_target(right, 1, "kernelbench", LIMITS) == (protocol.OK, ""), "no fault of what is right"
 
 
 def test_histogram_counts_decades() -> None:

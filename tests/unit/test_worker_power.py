@@ -109,15 +109,40 @@ def test_near_the_border_of_a_dtype_an_element_may_be_infinite_or_not() -> None:
     assert not agreement.compare(np.full((1, 64), np.inf), want, LIMITS, unit).passed["rounding"]
 
 
-def test_where_straightforward_arithmetic_overflows_on_its_way_both_are_right() -> None:
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("lost", [np.inf, -np.inf, np.nan, 0.0, "greatest"])
+@pytest.mark.parametrize("share", [0.02, 1.0], ids=["in one place", "everywhere"])
+def test_what_arithmetic_loses_in_an_intermediate_step_excuses_nothing(
+    dtype: str, lost: float | str, share: float
+) -> None:
+    """Values up to 43,328, of which straightforward arithmetic in the dtype gives infinity, or what comes of it."""
+    want = np.random.default_rng(0).uniform(1000, 43328, (4, 64))
+    value = rounding.greatest(dtype) if isinstance(lost, str) else lost
+    right = dtypes.quantise(want, dtype)
+    emulated = np.where(np.random.default_rng(1).random(want.shape) < share, value, right)
+    unit = error_scale(want, dtype, rounding.without_lost(emulated, want, dtype))
+    assert unit.leaves_range and all(np.isfinite(cost) for cost in unit.costs.values())
+    assert unit.costs == error_scale(want, dtype, right).costs, "no unit is as large as the loss of a number"
+    assert agreement.compare(right, want, LIMITS, unit).passed["rounding"]
+    assert not any(agreement.compare(emulated, want, LIMITS, unit).passed.values())
+
+
+def test_a_zero_of_cancellation_is_rounding_and_is_no_loss() -> None:
     want = np.random.default_rng(0).standard_normal((4, 64))
-    emulated = dtypes.quantise(want, "float16")
-    emulated[1, 3] = np.inf
-    unit = error_scale(want, "float16", emulated)
-    for value, passes in ((np.inf, True), (np.nan, True), (emulated[0, 0] * 0 + want[1, 3], True), (9.0, False)):
-        got = dtypes.quantise(want, "float16")
-        got[1, 3] = value
-        assert agreement.compare(got, want, LIMITS, unit).passed["rounding"] is passes
+    cancelled = np.round(want * 4) / 4  # as x - 1000 of what is near 1000
+    unit = error_scale(want, "float16", cancelled)
+    assert not unit.leaves_range and agreement.compare(cancelled, want, LIMITS, unit).passed["rounding"]
+
+
+def test_the_greatest_finite_number_is_representable() -> None:
+    assert [rounding.greatest(dtype) for dtype in ("float16", "float32", "int64")] == [
+        65504.0, float(np.finfo(np.float32).max), np.inf,
+    ]  # fmt: skip
+    want = np.full((1, 64), 65504.0)
+    unit = error_scale(want, "float16", np.full((1, 64), np.inf))
+    assert not any(agreement.compare(np.full((1, 64), np.inf), want, LIMITS, unit).passed.values())
+    coarse = rounding.ErrorScale(dict.fromkeys(rounding.NORMS, 1.0), False, unit.ruler)
+    assert not any(agreement.compare(np.full((1, 64), np.inf), want, LIMITS, coarse).passed.values())
 
 
 @pytest.mark.parametrize("shape", [(0, 4), (), (3,), (2, 0, 5)])
