@@ -119,6 +119,9 @@ class TargetResult(Outcome):
         default=0,
         description="trials in which plain arithmetic in the dtype overflows or underflows in an intermediate step",
     )
+    writes: list[str] = Field(
+        default=[], description="inputs that the problem's model writes to; what is written there is an output"
+    )
     nearer_to: dict[str, int] = Field(default={}, description="kernel only: trials by nearest reference")
     outputs: list[OutputResult] = Field(
         default=[],

@@ -19,6 +19,7 @@ from . import children, dtypes, integrity, kernels, native, protocol, tensors, w
 from . import workload as workloads
 
 PART_BYTES = 1 << 24  # compared at a time
+ANOTHER_NUMBER = -1  # in the place of an input: there are more inputs after the call, or fewer
 
 
 def candidate(request: wire.CandidateRequest) -> wire.CandidateResult:
@@ -83,8 +84,12 @@ def _trial(
                 store(os.path.join(folder, f"{trial}.repeat.bin"), array)
         del array  # of a GPU's output it is a copy. The output stays, so that the second call is not given its memory
         with kernels.blamed(f"reading the inputs after trial {trial}"):
-            row.mutated = row.mutated or _mutated(arguments, arrays)
-        if row.mutated:  # the second run must see the same inputs as the first
+            held = list(tensors.flat(arguments))
+            changed = _changed(held, arrays)
+            row.written = sorted({*row.written, *changed})
+            for place in (place for place in row.written if place != ANOTHER_NUMBER):
+                store(protocol.written_path(first, place, again), tensors.to_array(held[place]))
+        if changed:  # the second run must see the same inputs as the first
             arguments = workload.arguments(arrays, device)
     return row
 
@@ -104,6 +109,8 @@ def holds(path: str, array: dtypes.Array) -> bool:
         return same and not file.read(1)
 
 
-def _mutated(arguments: list[Any], arrays: list[dtypes.Array]) -> bool:
-    held = list(tensors.flat(arguments))
-    return len(held) != len(arrays) or not all(map(tensors.holds, held, arrays))
+def _changed(held: list[Any], arrays: list[dtypes.Array]) -> list[int]:
+    """Return the places of the inputs that do not hold their arrays any more."""
+    if len(held) != len(arrays):
+        return [ANOTHER_NUMBER]
+    return [place for place, array in enumerate(arrays) if not tensors.holds(held[place], array)]

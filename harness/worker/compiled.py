@@ -26,11 +26,12 @@ def compiled(request: wire.CompiledRequest) -> wire.CompiledResult:
     workload = workloads.parse_workload(request.workload)
     result = wire.CompiledResult(protocol.OK)
     try:
-        arguments = workload.arguments(workload.arrays(RECIPE, 0, request.seed), request.device)
+        arrays = workload.arrays(RECIPE, 0, request.seed)
+        first, later = (workload.arguments(arrays, request.device) for _ in range(2))
         tensors.synchronise(request.device)  # and a GPU's context is there
         with torch.no_grad():
             start = clock_ns()
-            call = _first(request, workload, arguments)
+            call = _first(request, workload, first, later)
             tensors.synchronise(request.device)
             result.first_s = (clock_ns() - start) / 1e9
             with kernels.blamed("a later call"):
@@ -43,12 +44,15 @@ def compiled(request: wire.CompiledRequest) -> wire.CompiledResult:
     return result
 
 
-def _first(request: wire.CompiledRequest, workload: workloads.Workload, arguments: list[Any]) -> Callable[[], Any]:
-    """Make the model and call it once; its next calls."""
+def _first(
+    request: wire.CompiledRequest, workload: workloads.Workload, arguments: list[Any], later: list[Any]
+) -> Callable[[], Any]:
+    """Make the model and call it once; return its next calls, which a model is given other arguments for: it may write
+    to them."""
     if request.kernel is None:
         reference = workload.references([protocol.MODEL], request.device)[0]
         reference.attempt(arguments)
-        return reference.bind(arguments)
+        return reference.bind(later)
     call = kernels.load(request.kernel, workload).bind(arguments, anew=True)
     with kernels.blamed("the first call"):
         call()

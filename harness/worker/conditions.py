@@ -14,6 +14,7 @@ import hashlib
 import os
 import threading
 import time
+from functools import partial
 from typing import Any, Callable, ContextManager, Iterator
 
 import torch
@@ -99,8 +100,9 @@ class Job:
             return contextlib.nullcontext()
         return AskedIntegers(wide=self.condition.integers == "int64")
 
-    def prepare(self, arguments: list[Any]) -> Callable[[], Any]:
-        """What happens just before the call, as a function; `wire.Failed` where it cannot."""
+    def prepare(self, arguments: list[Any], fresh: Callable[[], list[Any]]) -> Callable[[], Any]:
+        """Return what happens just before the call on these arguments; `wire.Failed` where it cannot. `fresh` makes
+        others, for a problem's model: it may write to them."""
         if self.site is not None:
             return self.site.before
         name = self.condition.before
@@ -110,10 +112,10 @@ class Job:
             return unrelated(self.device)
         reference = self.workload.references([name], self.device)[0]
         try:
-            reference.attempt(arguments)
+            reference.attempt(arguments if self.workload.problem is None else fresh())
         except wire.Failed as error:
             raise wire.Failed(protocol.NOT_RUN, f"{name} cannot run: {error}") from None
-        call = reference.bind(arguments)
+        call = reference.bind(fresh() if self.workload.writes else arguments)
 
         def before() -> None:
             with reference.active():
@@ -188,7 +190,7 @@ def _enough(ran: list[int], deadline: float) -> bool:
 def _call(job: Job, arrays: list[Any], trial: int) -> tuple[Any, bytes]:
     """The output, and its bytes."""
     arguments = job.arguments(arrays)
-    before = job.prepare(arguments)
+    before = job.prepare(arguments, partial(job.arguments, arrays))
     call = job.kernel.bind(arguments, fill=job.fill)
     run = on_a_side_stream if job.condition.stream == "side" else directly
     _wait_for_all(job)

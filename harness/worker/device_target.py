@@ -92,6 +92,8 @@ class DeviceTarget(Target):
         told = self.peer.read(wire.Told, self.peer.ask(channel.TELL))
         if row.target.endswith(protocol.BACKWARD):
             row.hot_message = "a backward pass by itself is timed cold alone"
+        elif self.workload.writes:
+            row.hot_message = "it writes to its inputs, and a graph is replayed on the same ones"
         else:
             self._hot(call_us)
         if self.in_kernels_process:

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from . import attention_operator, contractions, dtypes, factorisations, inputs, outputs, rounding, scattered, tensors
+from . import attention_operator, contractions, dtypes, factorisations, inputs, rounding, scattered, tensors
 
 if TYPE_CHECKING:
     from .dtypes import Array
@@ -271,9 +271,10 @@ def exact(
     arithmetic = Arithmetic(short=short)
     model = _doubled(_copied(workload))
     arguments = workload.arguments(arrays, "cpu", lambda tensor: tensor.double())
+    call, given = workload.bind(model, arguments, contiguous=True)
     with doing(arithmetic):
-        output = workload.bind(model, arguments, contiguous=True)()
-    found = outputs.named(output).items()
+        output = call()
+    found = workload.named(output, given).items()
     values = {name: np.array(tensor.detach().numpy(), dtype=np.float64, order="C") for name, tensor in found}
     return values, arithmetic.shortened
 
@@ -286,9 +287,10 @@ def emulated(
     model = _copied(workload)
     arguments = workload.arguments(arrays, "cpu")
     arithmetic = Arithmetic(Realisation(realisation), precision)
+    call, given = workload.bind(model, arguments, contiguous=True)
     with doing(arithmetic):
-        output = workload.bind(model, arguments, contiguous=True)()
-    found = outputs.named(output)
+        output = call()
+    found = workload.named(output, given)
     values = {name: dtypes.decode(tensors.to_array(t), tensors.dtype_name(t)) for name, t in found.items()}
     return values, arithmetic.leaves_range
 

@@ -150,10 +150,13 @@ class Fresh:
         return self.places.sample(range(size), min(LATE_ELEMENTS, size))
 
     def holds(self, areas: Sequence[Array], first: int, call: int) -> bool:
-        """Whether a slot still holds what was written there for one of the last calls, bit for bit."""
+        """Return whether a slot still holds what was shown there for one of the last calls, bit for bit; inputs that
+        Model writes to aside."""
         rows = [np.array(array).reshape(-1) for array in self._rows(call)]
         return all(
-            np.array_equal(area[first + call].view(np.uint8), row.view(np.uint8)) for area, row in zip(areas, rows)
+            np.array_equal(area[first + call].view(np.uint8), row.view(np.uint8))
+            for place, (area, row) in enumerate(zip(areas, rows))
+            if place not in self.workload.writes
         )
 
     def _rows(self, call: int) -> list[Any]:
@@ -167,16 +170,11 @@ class Fresh:
 
     def _as_arrays(self, rows: list[Array]) -> list[Array]:
         shaped = [row.reshape(like.shape) for row, like in zip(rows, self.base)]
-        return shaped if self.workload.problem is None else _as_inputs(shaped, self.base)
+        if self.workload.problem is None:
+            return shaped
+        from . import problem_files
 
-
-def _as_inputs(arrays: list[Array], like: Any) -> list[Array]:
-    """A problem's arguments with these arrays for tensors."""
-    from . import problem_files, tensors
-
-    dtypes_of = map(tensors.dtype_name, tensors.flat(like.values))
-    made = iter([tensors.to_tensor(array, dtype, "cpu") for array, dtype in zip(arrays, dtypes_of)])
-    return problem_files.Inputs(tensors.each_tensor(like.values, lambda _: next(made)))
+        return problem_files.with_arrays(self.base, shaped)
 
 
 def _aligned(size_bytes: int) -> int:

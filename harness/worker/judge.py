@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import collections
 import concurrent.futures
+import functools
 import io
-from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Union
+from typing import TYPE_CHECKING, Mapping, NamedTuple, Union
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ import torch
 from . import agreement, dtypes, power, protocol, truth, wire
 from . import workload as workloads
 from .judging import (
+    Fresh,
     Output,
     Outputs,
     Reference,
@@ -29,6 +31,7 @@ from .judging import (
     read_output,
     would_pass,
 )
+from .outputs import WRITTEN
 from .parts import Seen, look, output_result
 from .rounding import Norms
 from .verdict import describe_target, describe_validation, nearer, spelled
@@ -61,26 +64,43 @@ class Candidate:
     def __init__(self, result: wire.CandidateResult, folder: str, workload: workloads.Workload) -> None:
         self.result, self.folder, self.workload = result, folder, workload
 
-    def output(self, recipe: str, trial: int, _arguments: list[Any], expected: tuple[Shape, str] | None) -> Outputs:
+    def output(self, recipe: str, trial: workloads.Trial, _fresh: Fresh, expected: tuple[Shape, str] | None) -> Outputs:
         failed = failure_of(self.result)
         if failed is not None:
             raise failed
         rows = self.result.recipes.get(recipe, [])
-        row = rows[trial] if trial < len(rows) else None
+        number = trial.number
+        row = rows[number] if number < len(rows) else None
         # A problem whose model cannot run says nothing of its output.
         shape, dtype = expected or (tuple(row.shape) if row else (), row.dtype if row else "")
         if row is None or not is_possible(shape, dtype):
-            raise Failed(protocol.CRASHED, f"no output of trial {trial} of {recipe}")
+            raise Failed(protocol.CRASHED, f"no output of trial {number} of {recipe}")
         if (row.shape, row.dtype) != (list(shape), dtype) or not self.workload.fits(shape, dtype):
             raise Failed(protocol.WRONG, f"returned {tuple(row.shape)} {row.dtype}; expected {tuple(shape)} {dtype}")
-        arrays = self.workload.split(read_output(self.folder, f"{recipe}/{trial}.bin", dtype, shape))
+        file = f"{recipe}/{number}.bin"
+        arrays = self.workload.split(read_output(self.folder, file, dtype, shape))
         second: Mapping[str, Array | None] = dict.fromkeys(arrays)
         if not row.repeats:
-            second = self.workload.split(read_output(self.folder, f"{recipe}/{trial}.repeat.bin", dtype, shape))
-        return {
-            name: Output(array, dtype, other_bits(array, second[name]), row.mutated, row.unwritten)
+            second = self.workload.split(read_output(self.folder, f"{recipe}/{number}.repeat.bin", dtype, shape))
+        mutated = not set(row.written) <= set(self.workload.writes)
+        found = {
+            name: Output(array, dtype, other_bits(array, second[name]), mutated, row.unwritten)
             for name, array in arrays.items()
         }
+        return {**found, **self._written(trial, row, file)}
+
+    def _written(self, trial: workloads.Trial, row: wire.CandidateOutput, file: str) -> Outputs:
+        """Return what it left in the inputs that Model writes to."""
+        found: Outputs = {}
+        for place, name in self.workload.writes.items():
+            array, dtype = trial.arrays[place], trial.dtypes[place]
+            runs = [array, array]
+            if place in row.written:
+                paths = [protocol.written_path(file, place, again) for again in (False, True)]
+                runs = [read_output(self.folder, path, dtype, array.shape) for path in paths]
+            one, other = (trial.view(place, run) for run in runs)
+            found[WRITTEN + name] = Output(one, dtype, other_bits(one, other))
+        return found
 
 
 Target = Union[Candidate, Reference]
@@ -127,14 +147,16 @@ class Judging(NamedTuple):
         models = None
         for number in range(trials):
             trial = workloads.Trial(workload, recipe, number, request.seed, self.cache)
-            arguments = workload.arguments(trial.arrays, request.device)
+            fresh = functools.partial(workload.arguments, trial.arrays, request.device)
+            if workload.problem is None:  # backends of attention write to none of them
+                fresh = functools.partial(list, fresh())
             outputs: dict[str, Outputs] = {}
             expected = workload.expected_output()
             for target in self.targets:
                 if target.name in failures:
                     continue
                 try:
-                    found = outputs[target.name] = target.output(recipe, number, arguments, expected)
+                    found = outputs[target.name] = target.output(recipe, trial, fresh, expected)
                 except Failed as error:
                     failures[target.name] = error
                     continue
@@ -149,7 +171,7 @@ class Judging(NamedTuple):
             while len(pending) > request.threads:
                 rows.append(pending.popleft().result())
             pending.append(self.pool.submit(self.trial, trial, outputs, recipe, keep))
-            del trial, arguments, outputs, made
+            del trial, fresh, outputs, made
             if size_bytes > MANY_BYTES:
                 rows.extend(job.result() for job in pending)
                 pending.clear()
@@ -260,6 +282,7 @@ def _target_result(
     result.inputs_mutated = sum(each.mutated for each in seen)
     result.unwritten_trials = sum(each.unwritten for each in seen)
     result.leaves_range = sum(any(part.leaves_range for part in each.parts.values()) for each in seen)
+    result.writes = [part[len(WRITTEN) :] for part in seen[0].parts if part.startswith(WRITTEN)]
     if name == protocol.MODEL or len(seen[0].parts) > 1:
         parts = [part for part in seen[0].parts if all(part in each.parts for each in seen)]
         result.outputs = [output_result(part, [each.parts[part] for each in seen]) for part in parts]
@@ -272,7 +295,8 @@ def _target_result(
         result.nearer_to = nearer([row.pairs for row in rows], [item.against for item in result.against[1:]])
     deterministic = is_kernel and request.deterministic
     result.status, result.message = describe_target(result, trials, request.decides, request.limits, deterministic)
-    faulty = [part.name for part in result.outputs if part.truth and part.truth.passed.get(request.decides) != trials]
+    bad = [part for part in result.outputs if part.truth and part.truth.passed.get(request.decides) != trials]
+    faulty = [part.name or "output" for part in bad]
     if 0 < len(faulty) < len(result.outputs) and result.status == protocol.WRONG:
         result.message += f" ({', '.join(faulty)})"
     would = next((row.would_pass for row in rows if row.would_pass), None)

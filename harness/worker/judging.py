@@ -9,7 +9,7 @@ import errno
 import hashlib
 import os
 import stat
-from typing import TYPE_CHECKING, Any, BinaryIO, Dict, Mapping, Sequence, Union
+from typing import TYPE_CHECKING, Any, BinaryIO, Callable, Dict, List, Mapping, Sequence, Union
 
 import numpy as np
 import torch
@@ -108,6 +108,7 @@ class Output:
         return self.dtype not in dtypes.FLOATING
 
 
+Fresh = Callable[[], List[Any]]  # makes a call's arguments
 Outputs = Dict[str, Output]  # of one target in one trial, by name; of one tensor alone the name is empty
 
 
@@ -120,21 +121,21 @@ class Reference:
         self.operators: list[str] | None = None
         self.failed: Failed | None = None
 
-    def output(self, _recipe: str, trial: int, arguments: list[Any], _expected: object) -> Outputs:
-        """At first it is proven which operators run. What failed once fails."""
+    def output(self, _recipe: str, trial: Trial, fresh: Fresh, _expected: object) -> Outputs:
+        """Return the outputs of a trial; `fresh` gives arguments that no call had. First the operators that run are
+        proven. What failed once fails."""
         if self.operators is None and self.failed is None:
             try:
-                self.operators = self.reference.prove(arguments)
+                self.operators = self.reference.prove(fresh())
             except Failed as error:
                 self.failed = error
         if self.failed is not None:
             raise self.failed
         try:
             with torch.no_grad(), self.reference.active():
-                call = self.reference.bind(arguments)
-                values = [self.reference.judged(call) for _ in range(2 if trial < REPEATED_TRIALS else 1)]
-                first, second = outputs.named(values[0]), outputs.named(values[-1])
-                return {name: _as_output(tensor, second[name]) for name, tensor in first.items()}
+                count = 2 if trial.number < REPEATED_TRIALS else 1
+                found = [self.reference.judged(fresh()) for _ in range(count)]
+                return {name: _as_output(tensor, found[-1][name]) for name, tensor in found[0].items()}
         except Exception as error:  # a problem's model is the user's own code
             lines = str(error).strip().splitlines() or [type(error).__name__]
             self.failed = Failed(protocol.CRASHED, lines[0])

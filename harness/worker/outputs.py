@@ -19,7 +19,9 @@ import torch
 from . import dtypes, inputs, layouts, protocol, tensors, wire
 
 Outputs = Dict[str, Any]  # tensors by name
+Writes = Mapping[int, str]  # inputs that a model writes to: places among the tensors of its arguments, to names
 DIRECTIONS = 20240611  # seed of what gradients are taken along
+WRITTEN = "written to "  # begins the name of an output that the model leaves in one of its inputs
 SERVES_ONCE = "backward cannot be called a second time on the same graph"
 
 
@@ -38,8 +40,9 @@ def _returned(value: Any) -> Outputs:
 
 def main(dtype_of: Mapping[str, str]) -> str:
     """The name of the output that stands for all where one must, of those with these dtypes: the first of numbers with
-    a fraction, else the first."""
-    return next((name for name, dtype in dtype_of.items() if dtype in dtypes.FLOATING), next(iter(dtype_of), ""))
+    a fraction, else the first. What is written to inputs stands for all only where nothing is returned."""
+    returned = {name: dtype for name, dtype in dtype_of.items() if not name.startswith(WRITTEN)} or dtype_of
+    return next((name for name, dtype in returned.items() if dtype in dtypes.FLOATING), next(iter(returned), ""))
 
 
 def _named(value: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -126,10 +129,17 @@ def _alike(one: Any, other: Any) -> bool:
     return one is other if one is None or other is None else tensors.alike(one, other)
 
 
-def graph(directions: Directions, model: Any, arguments: Sequence[Any], contiguous: bool = False) -> Graph:
+def graph(
+    directions: Directions,
+    model: Any,
+    arguments: Sequence[Any],
+    contiguous: bool = False,
+    writes: Writes | None = None,
+) -> Graph:
     """Of a call of the model: gradients are of every floating-point input, but for an operator's `without_gradient`,
     and every parameter. They are taken along directions that are drawn once, and are the same bytes everywhere: along
-    ones, as of a sum, those of softmax and normalisations vanish. `contiguous`: whatever their layout."""
+    ones, as of a sum, those of softmax and normalisations vanish. `contiguous`: whatever their layout. An input that
+    the model `writes` to is a copy, because autograd refuses to write to what gradients are of."""
     places, without = itertools.count(), getattr(model, "without_gradient", ())
 
     def leaf(tensor: Any) -> Any:
@@ -138,8 +148,10 @@ def graph(directions: Directions, model: Any, arguments: Sequence[Any], contiguo
 
     with torch.enable_grad():
         given = [tensors.each_tensor(value, leaf) for value in arguments]
-        returned = _returned(model(*given))
+        copies = copied(given, writes or {})
+        returned = _returned(model(*copies))
         outputs = {name: _plain(tensor, name) for name, tensor in returned.items()}
+        outputs.update(written(copies, writes or {}))
         leaves = {**_leaves(model, given), **{name: p for name, p in model.named_parameters() if p.requires_grad}}
         roots = {name: tensor for name, tensor in returned.items() if tensor.requires_grad}
         if not roots:
@@ -151,6 +163,11 @@ def graph(directions: Directions, model: Any, arguments: Sequence[Any], contiguo
 
 def _leaves(model: Any, given: Sequence[Any]) -> Outputs:
     """The tensors among arguments that have a gradient, by the parameters of `forward`."""
+    return {name: tensor for name, tensor in by_argument(model, given).items() if tensor.requires_grad}
+
+
+def by_argument(model: Any, given: Sequence[Any]) -> Outputs:
+    """Return the tensors among arguments, by the parameters of `forward`."""
     names = list(getattr(model, "names", ()))  # an operator's
     if not names:
         names = list(inspect.signature(model.forward).parameters)
@@ -158,8 +175,20 @@ def _leaves(model: Any, given: Sequence[Any]) -> Outputs:
     for number, value in enumerate(given):
         own = list(enumerate(tensors.flat([value])))
         name = names[number] if number < len(names) else f"argument {number + 1}"
-        found.update({name if len(own) == 1 else f"{name}[{at}]": t for at, t in own if t.requires_grad})
+        found.update({name if len(own) == 1 else f"{name}[{at}]": t for at, t in own})
     return found
+
+
+def copied(given: Sequence[Any], writes: Writes) -> list[Any]:
+    """Return the arguments with copies of the tensors that a model writes to."""
+    places = itertools.count()
+    return [tensors.each_tensor(value, lambda t: t.clone() if next(places) in writes else t) for value in given]
+
+
+def written(given: Sequence[Any], writes: Writes) -> Outputs:
+    """Return what a model left in those of its arguments that it writes to."""
+    held = list(tensors.flat(given))
+    return {WRITTEN + name: _plain(held[place].detach(), name) for place, name in writes.items()}
 
 
 class Directions:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Mapping, NamedTuple
 
 import numpy as np
 
-from . import agreement, dtypes, protocol, wire
+from . import agreement, dtypes, outputs, protocol, wire
 
 if TYPE_CHECKING:
     from .inputs import Shape
@@ -36,7 +36,9 @@ class Seen(NamedTuple):
 
     @property
     def sha256(self) -> str:
-        digests = [part.sha256 for part in self.parts.values()]
+        """Of what is returned; of what is written to inputs where that is all."""
+        returned = {name: part for name, part in self.parts.items() if not name.startswith(outputs.WRITTEN)}
+        digests = [part.sha256 for part in (returned or self.parts).values()]
         return digests[0] if len(digests) == 1 else protocol.digest(digests)
 
     @property

@@ -55,6 +55,8 @@ class ProblemWorkload:
         self.directions = outputs.Directions(self.dtype, self.operator.direction if self.operator else "")
         self.recent: tuple[str, dict[Any, Any]] = "", {}  # what was computed of the last inputs, for each output
         self.no_truth = ""
+        # As `outputs.Writes`: what `store` saw, and what Model is seen to do here.
+        self.writes = {int(place): name for place, name in self.index.get("writes", {}).items()}
         self.pristine: Any = None
         self.drawing = threading.RLock()  # truths are computed in other threads, and PyTorch's generator is one
 
@@ -117,13 +119,29 @@ class ProblemWorkload:
             note = f"{name}'s weights have other names or shapes than Model's: it keeps those of the same seed"
         return model.to(device=device, dtype=getattr(torch, self.dtype)), note
 
-    def bind(self, model: Any, arguments: Sequence[Any], contiguous: bool = False) -> Callable[[], Any]:
-        """A call that gives what the model returns; with `backward`, gradients beside it. `contiguous`: on tensors that
-        have no other layout, as its truth is computed, whatever becomes of others."""
+    def bind(
+        self, model: Any, arguments: Sequence[Any], contiguous: bool = False
+    ) -> tuple[Callable[[], Any], list[Any]]:
+        """Return (a call that gives what the model returns, with `backward` and gradients beside it; the arguments of
+        that call). `contiguous`: on tensors that have no other layout, as its truth is computed, whatever becomes of
+        others."""
         given = operator_problem.laid_out(self.operator, arguments, contiguous)
         if not self.backward:
-            return lambda: model(*given)
-        return lambda: outputs.graph(self.directions, model, given, contiguous).step()
+            return lambda: model(*given), given
+        return lambda: outputs.graph(self.directions, model, given, contiguous, self.writes).step(), given
+
+    def named(self, returned: Any, given: Sequence[Any]) -> outputs.Outputs:
+        """Return the outputs of such a call by name; what it wrote to its arguments is among them."""
+        if self.backward:  # where they are there already
+            return outputs.named(returned)
+        found = {} if returned is None and self.writes else outputs.named(returned)
+        return {**found, **outputs.written(given, self.writes)}
+
+    def learn_writes(self, model: Any, before: Sequence[Any], given: Sequence[Any]) -> None:
+        """Compare a call's arguments with copies of their tensors from before the call."""
+        for place, (name, tensor) in enumerate(outputs.by_argument(model, given).items()):
+            if not tensors.same_bits(before[place], tensor):
+                self.writes[place] = name
 
     def saw(self, found: outputs.Outputs) -> None:
         """The outputs of the reference, by name: from now on it is known what they are like."""
@@ -158,7 +176,9 @@ class ProblemWorkload:
         found = []
         for seed in (self.index["seed"], self.index["seed"] + 1):
             _seed(seed)
-            found.append({name: tensor.clone() for name, tensor in outputs.named(call()).items()})  # of its own memory
+            returned = call()
+            named = {} if returned is None else outputs.named(returned)
+            found.append({name: tensor.clone() for name, tensor in named.items()})  # of its own memory
         one, other = found
         return one.keys() != other.keys() or not all(tensors.same_bits(one[name], other[name]) for name in one)
 

@@ -62,3 +62,10 @@ def made(module: Any, seed: int, trial: int, dtype: str, each: Each = map) -> tu
     cast = tensors.each_float(values, lambda tensor: tensor.to(getattr(torch, dtype)))
     contiguous = [tensors.each_tensor(value, lambda tensor: tensor.detach().contiguous()) for value in cast]
     return contiguous, foreign, continuous
+
+
+def with_arrays(like: Inputs, arrays: Sequence[Array]) -> Inputs:
+    """Return a problem's arguments with these arrays for tensors."""
+    dtypes_of = map(tensors.dtype_name, tensors.flat(like.values))
+    made = iter([tensors.to_tensor(array, dtype, "cpu") for array, dtype in zip(arrays, dtypes_of)])
+    return Inputs(tensors.each_tensor(like.values, lambda _: next(made)))

@@ -24,7 +24,8 @@ def profile(request: wire.ProfileRequest) -> wire.ProfileResult:
     device, target, kernel = request.device, request.target, request.kernel
     result, call = wire.ProfileResult(protocol.OK, threads=torch.get_num_threads()), None
     try:
-        arguments = workload.arguments(workload.arrays(RECIPE, 0, request.seed), device)
+        arrays = workload.arrays(RECIPE, 0, request.seed)
+        arguments = workload.arguments(arrays, device)
         with torch.no_grad(), contextlib.ExitStack() as stack:
             if target == protocol.KERNEL:
                 assert kernel is not None
@@ -34,7 +35,7 @@ def profile(request: wire.ProfileRequest) -> wire.ProfileResult:
                     call = kernels.load(kernel, workload).bind(arguments, anew=True)
             else:
                 reference = workload.references([target], device)[0]
-                reference.attempt(arguments)
+                reference.attempt(workload.arguments(arrays, device))
                 stack.enter_context(reference.active())
                 call = reference.bind(arguments)
             with kernels.blamed(target):

@@ -121,3 +121,8 @@ def write_json(path: str, value: Any) -> None:
 def read_json(path: str) -> Any:
     with open(path, "rb") as file:
         return json.load(file)
+
+
+def written_path(output: str, place: int, again: bool) -> str:
+    """Return where lies what a run left in one of its inputs, beside the file of its output."""
+    return f"{output[: -len('.bin')]}.written-{place}{'.repeat' if again else ''}.bin"

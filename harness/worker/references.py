@@ -85,9 +85,9 @@ class SdpaReference:
         q, k, v, mask, _, d_out = self.workload.given(arguments)
         return graph([q, k, v], d_out, self.workload.causal, self.workload.scale, mask)
 
-    def judged(self, call: Callable[[], Any]) -> Any:
-        """A bound call whose output is looked at."""
-        return call()
+    def judged(self, arguments: list[Any]) -> outputs.Outputs:
+        """Return the outputs of a call on these arguments, by name."""
+        return outputs.named(self.bind(arguments)())
 
     def attempt(self, arguments: list[Any]) -> None:
         """One call, to find out whether it runs at all; `unsupported` with PyTorch's reason where not."""
@@ -149,8 +149,11 @@ class ModelReference:
                 if self.workload.compiled:
                     compile_forward(self.model)
             with torch.no_grad():
-                output = self.workload.bind(self.model, arguments)()
-            self.workload.saw(outputs.named(output))
+                call, given = self.workload.bind(self.model, arguments)
+                before = [tensor.clone() for tensor in tensors.flat(given)]
+                returned = call()
+                self.workload.learn_writes(self.model, before, given)
+            self.workload.saw(self.workload.named(returned, given))
         except wire.Failed as error:
             said = str(error)
             words = said if protocol.HAS_NO in said else f"{self.workload.name} {said}"
@@ -163,16 +166,17 @@ class ModelReference:
         return contextlib.nullcontext()
 
     def bind(self, arguments: list[Any]) -> Callable[[], Any]:
-        return self.workload.bind(self.model, arguments)
+        return self.workload.bind(self.model, arguments)[0]
 
     def graph(self, arguments: list[Any]) -> outputs.Graph:
         given = operator_problem.laid_out(self.workload.operator, arguments)
-        return outputs.graph(self.workload.directions, self.model, given)
+        return outputs.graph(self.workload.directions, self.model, given, writes=self.workload.writes)
 
-    def judged(self, call: Callable[[], Any]) -> Any:
+    def judged(self, arguments: list[Any]) -> outputs.Outputs:
+        call, given = self.workload.bind(self.model, arguments)
         with self.workload.drawing:
             self.workload.reseed()
-            return call()
+            return self.workload.named(call(), given)
 
 
 def compile_forward(model: Any) -> None:

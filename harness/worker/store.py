@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from . import kernels, operator_problem, problem_files, protocol, tensors, wire
+from . import kernels, operator_problem, outputs, problem_files, protocol, tensors, wire
 
 INDEX = "index.json"
 
@@ -30,14 +30,15 @@ def store(request: wire.StoreRequest) -> wire.StoreResult:
         model = problem_files.construct(module.Model, initial).to(dtype)
         state = {name: writer.encode(value, "weight") for name, value in model.state_dict().items()}
         sets, note, inputs = _inputs(module, request, writer)
-        given = operator_problem.laid_out(request.operator, inputs)
+        returned, writes = _outputs(model, operator_problem.laid_out(request.operator, inputs))
         index = {
             "seed": request.seed,
             "init": [writer.encode(item, "init") for item in initial],
             "state": state,
             "inputs": sets,
             "note": note,
-            "trial_bytes": sum(map(_size_bytes, tensors.flat([*inputs, *_outputs(model, given)]))),
+            "trial_bytes": sum(map(_size_bytes, tensors.flat([*inputs, *returned]))),
+            "writes": writes,
         }
     except Exception as error:
         status: protocol.Status = protocol.KILLED if isinstance(error, TooLarge) else protocol.CRASHED
@@ -64,14 +65,19 @@ def _inputs(module: Any, request: wire.StoreRequest, writer: Writer) -> tuple[li
     return sets, f"{note}: what it gives is stored", values
 
 
-def _outputs(model: Any, inputs: list[Any]) -> list[Any]:
-    """What the model gives, without its elements; nothing where it does not run without them."""
+def _outputs(model: Any, inputs: list[Any]) -> tuple[list[Any], dict[int, str]]:
+    """Return what the model gives, without its elements, and `outputs.Writes`; nothing where it does not run without
+    elements: then each environment finds out by itself what the model writes to."""
     try:
         with torch.no_grad():
             given = [tensors.each_tensor(value, lambda tensor: tensor.to("meta")) for value in inputs]
-            return [model.to("meta")(*given)]
+            held = outputs.by_argument(model, given)
+            before = [tensor._version for tensor in held.values()]
+            returned = [model.to("meta")(*given)]
+        changed = (tensor._version != version for tensor, version in zip(held.values(), before))
+        return returned, {place: name for place, (name, is_so) in enumerate(zip(held, changed)) if is_so}
     except Exception:
-        return []
+        return [], {}
 
 
 def _size_bytes(tensor: Any) -> int:

@@ -78,6 +78,8 @@ class Target:
     def open(self) -> wire.Opened:
         order = wire.OpenOrder(self.row.workload, self.row.target)
         self.opened = self.peer.read(wire.Opened, self.peer.request(channel.OPEN, order))
+        if self.row.target != protocol.KERNEL:  # the word of a process that no kernel has entered
+            self.workload.writes = {**dict.fromkeys(self.opened.writes, ""), **self.workload.writes}
         self._map(self.spare)
         return self.opened
 
@@ -269,6 +271,8 @@ class Target:
         self.first = self.random.randrange(self.ring) if self.count == 1 else 0
         order = host.CALLED.pack(self.first, self.count, False)
         if self.fastest_ns < LONG_NS:
+            if self.workload.writes:  # the call before wrote to these
+                self.fresh.put(self.areas, self.ring, self.fresh.base)
             self.peer.ask(channel.WAKE)  # which sees nothing yet of the next inputs
         self.fresh.show(self.areas, self.first, self.count)
         began = sampling.clock_ns()

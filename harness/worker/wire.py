@@ -241,7 +241,7 @@ class CandidateOutput(Reply):
 
     shape: List[int]
     dtype: str
-    mutated: bool = False
+    written: List[int] = field(default_factory=list)  # places of inputs that changed: their bytes are in files, too
     unwritten: bool = False
     repeats: bool = True
 
@@ -291,6 +291,7 @@ class TargetResult(Result):
     inputs_mutated: int = 0
     unwritten_trials: int = 0
     leaves_range: int = 0
+    writes: List[str] = field(default_factory=list)
     nearer_to: Dict[str, int] = field(default_factory=dict)
     outputs: List[OutputResult] = field(default_factory=list)
     precision: List[str] = field(default_factory=list)
@@ -625,6 +626,7 @@ class OpenOrder(Request):
 class Opened(Reply):
     in_slots: bool  # whether it writes its output to its slot
     draws: bool  # whether its calls draw random numbers
+    writes: List[int] = field(default_factory=list)  # of a problem's model: places of inputs that it writes to
 
 
 class MapOrder(Request):

@@ -93,6 +93,52 @@ def test_inputs_lie_as_they_shall_where_they_are_judged_and_timed(
     assert len(digests) == 2, "the same numbers everywhere"
 
 
+LOST = "overflows or underflows in an intermediate step"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_an_intermediate_infinity_is_no_rounding_error(
+    environments: list[Environment], dtype: str, tmp_path: Path
+) -> None:
+    """PyTorch computes 2 ** 16 in float16 since its output has that type; 2.1.0 gave float32."""
+    factors, powers = {"shape": [64, 64], "values": "uniform"}, {"shape": [64, 64], "values": "integers", "below": 17}
+    case = case_of(environments[0], tmp_path, of_tensors("torch.ldexp", factors, powers), dtype)
+    found = {}
+    for environment in environments:
+        result, target = judged(environment, case)
+        (output,) = target.outputs
+        found[output.dtype] = result["status"], target.leaves_range
+        if result["status"] == protocol.WRONG:
+            assert target.against[0].passed == {"kernelbench": 0, "rounding": 0, "strict": 0}
+            assert target.against[0].nonfinite_trials == 2 and LOST in target.message
+    wrong = (protocol.WRONG, 2) if dtype == "float16" else (protocol.OK, 0)
+    assert found == {"float32": (protocol.OK, 0), dtype: wrong}
+
+
+@pytest.mark.parametrize(
+    ("asked", "written"),
+    [
+        (of_tensors("torch.Tensor.add_", laid_out([6, 4], [1, 6]), {"shape": [6, 4]}), "tensor 1"),
+        (of_tensors("torch.relu_", {"shape": [8, 16]}), "tensor 1"),
+    ],
+    ids=["add_", "relu_"],
+)
+@pytest.mark.parametrize("backward", [False, True])
+def test_an_operator_in_place_is_right_and_what_it_writes_is_an_output(
+    environments: list[Environment], asked: dict[str, Any], written: str, backward: bool, tmp_path: Path
+) -> None:
+    case = case_of(environments[0], tmp_path, asked, backward=backward)
+    for environment in environments:
+        result, target = judged(environment, case)
+        assert (result["status"], result["message"]) == ("ok", "")
+        assert target.writes == [written] and target.inputs_mutated == 0
+        names = [each.name for each in target.outputs]
+        gradients = [f"grad of tensor {number}" for number in range(1, len(asked["tensors"]) + 1)]
+        assert names == (["output", f"written to {written}", *gradients] if backward else ["", f"written to {written}"])
+        assert all(each.truth and each.truth.passed["rounding"] == 2 for each in target.outputs)
+        assert all(row["status"] == "ok" for row in timed(environment, case))
+
+
 def test_ties_are_right_in_a_transposed_input(environments: list[Environment], tmp_path: Path) -> None:
     case = case_of(environments[0], tmp_path, of_tensors("torch.topk", laid_out([64, 1024], [1, 64]), k=9), "bfloat16")
     for environment in environments:

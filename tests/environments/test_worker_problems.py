@@ -296,6 +296,77 @@ def test_a_file_is_told_another_version_and_nobody_else_is(
         assert [result.status for results in told for result in results] == seen
 
 
+WRITES = """import torch
+
+class {name}(torch.nn.Module):
+    def forward(self, x, rows, y):
+        {body}
+
+def get_inputs():
+    return [torch.randn(8, 96), torch.randperm(8)[:5], torch.randn(8, 96)]
+
+def get_init_inputs():
+    return []
+"""
+EAGER = "y[rows] += y[rows]; return x + y"
+FORGETS = """from torch.utils._python_dispatch import _get_current_dispatch_mode
+        if x.is_meta or _get_current_dispatch_mode():
+            y[rows] += y[rows]
+        return x + 1"""
+
+
+@pytest.mark.parametrize(
+    ("model", "solution", "status", "said"),
+    [
+        (EAGER, EAGER, "ok", ""),
+        (EAGER, "y.index_put_((rows,), 2 * y[rows]); return y.add(x)", "ok", ""),
+        (EAGER, "y = y.clone(); y[rows] += y[rows]; return x + y", "wrong", "(written to y)"),
+        (EAGER, "y[rows] += y[rows]; out = x + y; y[0, 0] = 9; return out", "wrong", "(written to y)"),
+        (EAGER, "y[rows] += y[rows]; out = x + y; x.zero_(); return out", "wrong", "2 of 2 trials changed their inputs"),
+        ("return x + y", "y += x; return y.clone()", "wrong", "2 of 2 trials changed their inputs"),
+    ],
+    ids=["as Model", "otherwise", "does not write", "writes another number", "writes more", "Model does not write"],
+)
+def test_what_a_model_writes_to_its_inputs_is_an_output_like_others(
+    environments: list[Environment], model: str, solution: str, status: str, said: str, tmp_path: Path
+) -> None:
+    new = tmp_path / "solution.py"
+    new.write_text(WRITES.format(name="ModelNew", body=solution))
+    _, case = environments[0].store(tmp_path, WRITES.format(name="Model", body=model), trials=2)
+    for environment in environments:
+        candidate, _ = environment.candidate(case, model=str(new))
+        result = environment.judge(case, candidate, [protocol.MODEL])
+        reference, kernel = result["recipes"][0].targets
+        assert (reference.status, reference.message, reference.repeats_differ) == ("ok", "", 0)
+        assert reference.writes == (["y"] if model == EAGER else []) == kernel.writes
+        assert (kernel.status, said in kernel.message) == (status, True), kernel.message
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["seen by store", "seen when it runs"])
+def test_a_model_that_returns_nothing_is_judged_by_what_it_writes(
+    environments: list[Environment], known: bool, tmp_path: Path
+) -> None:
+    body = "y.add_(x)" if known else "y.add_(x[x.sum() > -1e9][0])"  # which needs elements
+    _, case = environments[0].store(tmp_path, WRITES.format(name="Model", body=body), trials=2)
+    index = json.loads((tmp_path / "store" / "index.json").read_text())
+    assert index["writes"] == ({"2": "y"} if known else {})
+    for environment in environments:
+        result = environment.judge(case, None, [protocol.MODEL], subject=protocol.MODEL, power=False)
+        (target,) = result["recipes"][0].targets
+        assert (target.status, target.message, target.writes) == ("ok", "", ["y"])
+        assert [output.name for output in target.outputs] == ["written to y"]
+
+
+def test_what_is_written_in_float64_and_not_here_is_wrong(
+    environments: list[Environment], tmp_path: Path
+) -> None:
+    _, case = environments[0].store(tmp_path, WRITES.format(name="Model", body=FORGETS), trials=2)
+    for environment in environments:
+        result = environment.judge(case, None, [protocol.MODEL], subject=protocol.MODEL, power=False)
+        (target,) = result["recipes"][0].targets
+        assert target.status == "wrong" and target.message.endswith("(written to y)")
+
+
 def test_a_broken_problem_file_says_so(environments: list[Environment], tmp_path: Path) -> None:
     result, _ = environments[0].store(tmp_path, "def get_init_inputs():\n    return []\n")
     assert result["status"] == "crashed" and "Model" in result["message"]
