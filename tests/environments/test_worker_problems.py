@@ -308,6 +308,7 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
+CHANGED = "2 of 2 trials changed their inputs"
 EAGER = "y[rows] += y[rows]; return x + y"
 FORGETS = """from torch.utils._python_dispatch import _get_current_dispatch_mode
         if x.is_meta or _get_current_dispatch_mode():
@@ -322,8 +323,8 @@ FORGETS = """from torch.utils._python_dispatch import _get_current_dispatch_mode
         (EAGER, "y.index_put_((rows,), 2 * y[rows]); return y.add(x)", "ok", ""),
         (EAGER, "y = y.clone(); y[rows] += y[rows]; return x + y", "wrong", "(written to y)"),
         (EAGER, "y[rows] += y[rows]; out = x + y; y[0, 0] = 9; return out", "wrong", "(written to y)"),
-        (EAGER, "y[rows] += y[rows]; out = x + y; x.zero_(); return out", "wrong", "2 of 2 trials changed their inputs"),
-        ("return x + y", "y += x; return y.clone()", "wrong", "2 of 2 trials changed their inputs"),
+        (EAGER, "y[rows] += y[rows]; out = x + y; x.zero_(); return out", "wrong", CHANGED),
+        ("return x + y", "y += x; return y.clone()", "wrong", CHANGED),
     ],
     ids=["as Model", "otherwise", "does not write", "writes another number", "writes more", "Model does not write"],
 )
