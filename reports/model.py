@@ -23,6 +23,8 @@ UNSUPPORTED = "unsupported"
 # Right in both environments, with errors that moved so far that it counts (harness.stats.outputs).
 LESS_EXACT = "less_exact"
 MORE_EXACT = "more_exact"
+# Right in both environments, with an output of another dtype or shape.
+OTHER_TYPE = "other_type"
 # A time that moved significantly, by about the minimum effect.
 ABOUT = "moved_about_the_threshold"
 UNDECIDED = "undecided"
@@ -37,6 +39,7 @@ VERDICTS = (
     NO_LONGER_SUPPORTED,
     FAILING,
     LESS_EXACT,
+    OTHER_TYPE,
     ABOUT,
     UNDECIDED,
     IMPROVED,
@@ -47,9 +50,9 @@ VERDICTS = (
     NO_DATA,
     PASS,
 )
-RIGHT = frozenset({PASS, LESS_EXACT, MORE_EXACT})  # in both
+RIGHT = frozenset({PASS, LESS_EXACT, MORE_EXACT, OTHER_TYPE})  # in both
 EXACTNESS = frozenset({LESS_EXACT, MORE_EXACT})
-MOVED = frozenset({BROKEN, REGRESSED, NO_LONGER_SUPPORTED, IMPROVED, FIXED, NEWLY_SUPPORTED}) | EXACTNESS
+MOVED = frozenset({BROKEN, REGRESSED, NO_LONGER_SUPPORTED, IMPROVED, FIXED, NEWLY_SUPPORTED, OTHER_TYPE}) | EXACTNESS
 WORSE = frozenset({BROKEN, REGRESSED, NO_LONGER_SUPPORTED})
 
 
@@ -127,6 +130,8 @@ class CorrectnessSide(Side):
     repeats_max_abs: float | None = None
     inputs_mutated: int = 0
     unwritten_trials: int = 0
+    leaves_range: int = 0  # trials in which plain arithmetic in the dtype overflows or underflows on its way
+    writes: tuple[str, ...] = ()  # inputs that the problem's model writes to
     unloaded: bool = False  # it is built already, and could not be loaded
     off_stream: bool = False  # a launch saw its work on another stream than the one it was given
     operators: list[str] = field(default_factory=list)

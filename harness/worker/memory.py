@@ -186,7 +186,7 @@ def _close_all_but(kept: int) -> None:
 # -- on the CPU --------------------------------------------------------------------------------------------
 
 
-def on_cpu(call: Callable[[], Any], renew: Callable[[], None]) -> wire.Memory:
+def on_cpu(call: Callable[[], Any], renew: Callable[[], None] = lambda: None) -> wire.Memory:
     """Of calls that were never made before. `wire.Failed` where the system does not tell."""
     _libc.prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)
     _settle()
@@ -236,7 +236,7 @@ def _reset_peak() -> None:
 # -- on a GPU ----------------------------------------------------------------------------------------------
 
 
-def on_gpu(call: Callable[[], Any], renew: Callable[[], None]) -> wire.Memory:
+def on_gpu(call: Callable[[], Any], renew: Callable[[], None] = lambda: None) -> wire.Memory:
     """The same. What is allocated outside of PyTorch's allocator and freed within a call is not seen."""
     from torch import cuda
 

@@ -40,6 +40,8 @@ DTYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
 RECIPES = ("independent", "shared_qkv", "large_logits")
 # Of the experiments alone: validation's own never grow.
 EXTRA_RECIPES = ("dominant_tail", "steep_logits", "offset_logits", "flat_logits", "constant_v", "zero_q")
+# Said of a result that fails, where plain arithmetic in the dtype loses numbers on its way.
+LEAVES_RANGE = "plain arithmetic in this dtype overflows or underflows in an intermediate step"
 # `independent` times a power of two, which every floating-point operation but an overflow takes along exactly.
 SCALED_RECIPES = {"halved_4": 4, "halved_8": 8}  # recipe to how many times every floating input is halved
 MESSAGE_CHARACTERS = 500  # of a message that a stranger has a say in

@@ -7,7 +7,6 @@ from typing import Collection, Iterable, Mapping, Sequence, Tuple
 
 from . import agreement, power, protocol, rounding, wire
 
-LEAVES_RANGE = "plain arithmetic in this dtype overflows or underflows in an intermediate step"
 Judged = Tuple[wire.RecipeResult, wire.TargetResult]
 
 
@@ -32,7 +31,7 @@ def describe_target(
         rate = f"{passed} of {trials} trials pass the {rule} rule (limit {limits[rule]:g})"
         faults.append(f"{rate} against {against.against}, {_largest(against)}")
         if result.leaves_range:
-            faults.append(f"{LEAVES_RANGE} in {result.leaves_range} of {trials} trials")
+            faults.append(f"{protocol.LEAVES_RANGE} in {result.leaves_range} of {trials} trials")
     unsteady = describe_repeats(result.repeats_differ, trials, result.repeats_max_units)
     if unsteady and deterministic:
         faults.append(f"`deterministic: true` asks for the same bits: {unsteady}")

@@ -57,7 +57,8 @@ def _beyond(info: WorkloadInfo) -> str:
 
 def became(cell: CellFacts) -> str:
     """How its outputs moved, by its verdict."""
-    words = {model.FIXED: "became right", model.LESS_EXACT: "became less exact", model.MORE_EXACT: "became more exact"}
+    words = {model.FIXED: "became right", model.LESS_EXACT: "became less exact", model.MORE_EXACT: "became more exact",
+             model.OTHER_TYPE: "gives another type"}
     return words.get(cell.verdict, "became wrong")
 
 

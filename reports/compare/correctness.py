@@ -22,6 +22,7 @@ from harness.stats.outputs import Errors, errors_moved, rates_differ
 from harness.worker import protocol
 from reports import model
 from reports.compare import properties
+from reports.compare.outputs import other_types
 from reports.load.evidence import Evidence
 from reports.model import Bits, Correctness, CorrectnessSide, OutputSide, Rate, RecipeSide
 from reports.text import NONFINITE, number, words
@@ -117,6 +118,8 @@ def side(evidence: Evidence, cell: Cell, target: str) -> CorrectnessSide:
         repeats_max_abs=_largest([result.repeats_max_abs for _, result in results]),
         inputs_mutated=sum(result.inputs_mutated for _, result in results),
         unwritten_trials=sum(result.unwritten_trials for _, result in results),
+        leaves_range=sum(result.leaves_range for _, result in results),
+        writes=tuple(dict.fromkeys(name for _, result in results for name in result.writes)),
         off_stream=is_kernel and bool(evidence.escaping(cell)),
         operators=sorted({operator for _, result in results for operator in result.operators}),
         unseen=properties.undetected_text(record),
@@ -266,6 +269,8 @@ def verdict(
     """`names`: of environments, for sentences."""
     before, here = versions = names[base.environment], names[this.environment]
     word, why = _verdict(base, this, errors, q, level, versions)
+    if retyped := [each.text(before, here) for each in other_types(base, this)]:
+        word, why = model.OTHER_TYPE if word == model.PASS else word, f"{why}; {', '.join(retyped)}"
     if word in model.RIGHT and base.off_stream and this.off_stream:
         word, why = model.FAILING, f"wrong in both: {OFF_STREAM}; {why}"
     elif word in model.RIGHT and this.off_stream:

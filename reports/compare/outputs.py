@@ -2,17 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from harness.worker import protocol
 from reports.model import Comparison, CorrectnessSide, OutputSide
 
+Side = tuple[str, CorrectnessSide]  # an environment's
+Where = Callable[[Sequence[str]], str]  # such as "in 2.5.0", of environments
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherType:
+    """An output of another dtype, another shape, or both."""
+
+    name: str
+    before: str
+    here: str
+
+    def text(self, before: str, here: str) -> str:
+        """Return the sentence; `before` and `here` are the versions."""
+        return f"{self.name} is {self.here} in {here}, {self.before} in {before}"
+
+
+def other_types(base: CorrectnessSide, this: CorrectnessSide) -> list[OtherType]:
+    return [
+        OtherType(name=shown(now), before=_typed(then, now), here=_typed(now, then))
+        for then, now in _pairs(base, this)
+        if (then.dtype, then.shape) != (now.dtype, now.shape)
+    ]
+
+
+def _typed(output: OutputSide, other: OutputSide) -> str:
+    """Return what differs from the other output: its dtype, its shape, or both."""
+    shape = [str(list(output.shape))] if output.shape != other.shape else []
+    return " ".join(([output.dtype] if output.dtype != other.dtype else []) + shape)
+
+
+def _pairs(base: CorrectnessSide, this: CorrectnessSide) -> Iterator[tuple[OutputSide, OutputSide]]:
+    before = {output.name: output for output in base.outputs}
+    yield from ((before[output.name], output) for output in this.outputs if output.name in before)
+
 
 def pairs(row: Comparison) -> Iterator[tuple[OutputSide, OutputSide]]:
     """Outputs that both environments have, the baseline's first. Gradients come after what they are of."""
-    judged = row.correctness
-    before = {output.name: output for output in judged.baseline.outputs}
-    yield from ((before[output.name], output) for output in judged.this.outputs if output.name in before)
+    return _pairs(row.correctness.baseline, row.correctness.this)
 
 
 def other_bits(row: Comparison) -> list[str]:
@@ -31,14 +65,13 @@ def wrong_outputs(side: CorrectnessSide) -> list[str]:
 
 
 def forms(row: Comparison) -> list[tuple[str, str, str]]:
-    """(output, what it was like, what it is like) where that is not the same: memory format, type, shape, presence."""
+    """Return (output, what it was like, what it is like) where that is not the same: memory format, or presence.
+    Another dtype or shape is a verdict of its own (`other_types`)."""
     if row.alone:
         return []
     found = []
     for base, here in pairs(row):
-        if (base.dtype, base.shape) != (here.dtype, here.shape):
-            found.append((shown(here), f"{base.dtype} {list(base.shape)}", f"{here.dtype} {list(here.shape)}"))
-        elif base.layout != here.layout:
+        if base.shape == here.shape and base.layout != here.layout:
             found.append((shown(here), base.layout, here.layout))
     one, two = ({output.name: output for output in side.outputs} for side in (row.correctness.baseline,
                                                                              row.correctness.this))  # fmt: skip
@@ -50,3 +83,30 @@ def forms(row: Comparison) -> list[tuple[str, str, str]]:
 
 def shown(output: OutputSide) -> str:
     return f"output {output.name}" if output.name[:1].isdigit() else output.name or "the output"
+
+
+def by_other_type(rows: Iterable[Comparison], names: Mapping[str, str]) -> dict[str, list[Comparison]]:
+    """Return sentences on outputs of another type, with the rows of each. `names`: of environments."""
+    found: dict[str, list[Comparison]] = {}
+    for row in rows:
+        versions = [names.get(name, name) for name in (row.baseline, row.environment)]
+        for each in other_types(row.correctness.baseline, row.correctness.this):
+            found.setdefault(each.text(*versions), []).append(row)
+    return found
+
+
+def notes_text(sides: Iterable[Side], where: Where) -> list[str]:
+    """Return a sentence on each input that is written to, and one on why what is wrong may be infinite or zero."""
+    written: dict[str, dict[str, None]] = {}
+    lost: dict[str, None] = {}
+    for environment, side in sides:
+        for name in side.writes:
+            written.setdefault(name, {})[environment] = None
+        if side.leaves_range and side.status == protocol.WRONG:
+            lost[environment] = None
+    notes = [
+        f"it writes to its input {name} {where(list(environments))}: each call has inputs of its own, and what it "
+        "writes is judged as an output"
+        for name, environments in written.items()
+    ]
+    return notes + ([f"{where(list(lost))}, {protocol.LEAVES_RANGE}, which is no rounding error"] if lost else [])

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from harness.worker import protocol
 from reports import model
 from reports.attribute.causes import Cause
-from reports.compare.outputs import forms, other_bits
+from reports.compare.outputs import OtherType, forms, other_bits, other_types
 from reports.compare.rows import OPERATOR
 from reports.model import Comparison
-from reports.render.verdict_text import BROKE, LESS_EXACT, REFUSED, RIGHT, SLOWER, WRONG, Told, outcome
+from reports.render.verdict_text import BROKE, LESS_EXACT, REFUSED, RETYPED, RIGHT, SLOWER, WRONG, Told, outcome
 from reports.render.verdict_text import sides as sides_of
 from reports.text import count_of, message_text, short
 
@@ -45,13 +45,17 @@ def changes(rows: Sequence[Comparison], names: Mapping[str, str]) -> list[str]:
     """How many operators have other bits, or outputs of another form, and which, over all rows."""
     own = [row for row in rows if row.kind == OPERATOR]
     base = names.get(own[0].baseline, own[0].baseline) if own else ""
-    found = {"other bits": other_bits, "outputs of another form": forms}
+    found = {"other bits": other_bits, "outputs of another type": _other_types, "outputs of another form": forms}
     moved = {what: dict.fromkeys(row.target for row in own if of(row)) for what, of in found.items()}
     return [
         f"{count_of(len(which), 'operator')} with {what} than in {base}: {short(', '.join(which), 300)}"
         for what, which in moved.items()
         if which
     ]
+
+
+def _other_types(row: Comparison) -> list[OtherType]:
+    return other_types(row.correctness.baseline, row.correctness.this)
 
 
 def _form(form: str) -> str:
@@ -66,6 +70,8 @@ def to_do(told: Told, causes: Sequence[Cause]) -> list[str]:
         if (mended := _mended(told)) is not None:
             return [f"nothing in your own code: use {mended}, where it is as before"]
         return ["nothing in your own code: find the release that changed it, then stay below it or tell PyTorch"]
+    if told.state == RETYPED:
+        return ["name the type that your code needs, such as by .to(torch.float32), where the output is used"]
     if told.state == WRONG:
         return ["do not rely on it in this dtype: compare with the same call in float64, or tell PyTorch"]
     if told.state == REFUSED and any(_mistyped(row) for row in told.rows):

@@ -22,6 +22,7 @@ SYMBOLS = {
     "failing": CROSS,
     "less_exact": "\N{NOT ALMOST EQUAL TO}",
     "more_exact": ABOUT,
+    "other_type": "\N{NOT EQUAL TO}",
     "moved_about_the_threshold": ABOUT,
     "undecided": "?",
     "improved": "\N{BLACK DOWN-POINTING TRIANGLE}",

@@ -13,6 +13,7 @@ from packaging.version import Version as Number
 from harness.worker import protocol
 from reports import model
 from reports.compare.memory import memory_text
+from reports.compare.outputs import by_other_type, notes_text
 from reports.compare.properties import differs_though_right, unrepeatable
 from reports.compare.rows import correctness_moved
 from reports.model import Comparison, CorrectnessSide, Latency, LatencySide
@@ -36,7 +37,7 @@ BROKE, LESS_EXACT, SLOWER, UNDECIDED, NEARLY, OPEN_TIME, DOES_NOT_RUN, FIXED, SU
     "broke", "less exact", "slower", "undecided", "time changed slightly", "right but time undecided", "does not run",
     "fixed", "newly supported", "more exact", "faster", "fine",
 )  # fmt: skip
-MORE_MEMORY, LESS_MEMORY = "more memory", "less memory"
+MORE_MEMORY, LESS_MEMORY, RETYPED = "more memory", "less memory", "other type"
 LATENT = "latent bug"  # it passes every trial, and a fault in it is proven all the same
 NOT_RUN = "not_run"
 STATES = {
@@ -46,6 +47,7 @@ STATES = {
     DOES_NOT_RUN: model.BROKEN,
     LATENT: model.FAILING,
     LESS_EXACT: model.LESS_EXACT,
+    RETYPED: model.OTHER_TYPE,
     SLOWER: model.REGRESSED,
     MORE_MEMORY: model.REGRESSED,
     ABSENT: NOT_RUN,
@@ -159,8 +161,10 @@ class Told:
         self.faults = tuple(faults) if passes else ()
         # What is known is said first, and what is well of outputs before times.
         least = ORDER.index(NEARLY)
+        types = by_other_type(rows, names).items()
+        typed = [Clause(state=RETYPED, text=text + self.on(own), rows=tuple(own)) for text, own in types]
         outputs = [each for each in self._outputs() if not (self.faults and each.state == RIGHT)]
-        every = [*self._latent(), *outputs, *self._times(), *self._memory()]
+        every = [*self._latent(), *outputs, *typed, *self._times(), *self._memory()]
         self.clauses = sorted(every, key=lambda each: (each.state in UNKNOWN, min(ORDER.index(each.state), least)))
         state = min((each.state for each in every), key=ORDER.index)
         times = [timed for row in rows for timed in row.timed]
@@ -181,7 +185,8 @@ class Told:
 
     @property
     def more(self) -> list[str]:
-        return [*(each.text for each in self.clauses[SAID:]), *unrepeatable(self.rows)]
+        own = [pair for row in self.rows for pair in sides([row]).items()]
+        return [*(c.text for c in self.clauses[SAID:]), *notes_text(own, self.where), *unrepeatable(self.rows)]
 
     def where(self, environments: Sequence[str]) -> str:
         """in 2.1.0 and in 2.5.0."""

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from reports import model
+from reports.compare.correctness import verdict
 from reports.compare.outputs import forms, other_bits
 from reports.model import Bits, Correctness, CorrectnessSide, OutputSide
 from reports.render.advice import wrong_parts
 from reports.render.of_operators import also, changes, to_do
-from reports.render.verdict_text import BROKE
+from reports.render.verdict_text import BROKE, RETYPED, Told
 
 
 def output(name: str = "", layout: str = "contiguous", bits: str = "a", dtype: str = "float32") -> OutputSide:
@@ -26,7 +28,7 @@ def row_of(before: list[OutputSide], here: list[OutputSide], **bits: int) -> Any
     judged = Correctness(verdict="pass", why="", baseline=sides[0], this=sides[1], bits=known)
     return SimpleNamespace(
         alone=False, correctness=judged, baseline="a", environment="b", workload="w", timed=[], kind="operator",
-        target="f",
+        target="f", modes={}, memory=SimpleNamespace(verdict="pass"), device="cpu",
     )  # fmt: skip
 
 
@@ -52,12 +54,52 @@ def test_another_form_is_told_though_all_numbers_are_the_same() -> None:
     moved = row_of([output()], [output(layout="channels_last")])
     assert forms(moved) == [("the output", "contiguous", "channels_last")]
     found = forms(row_of([output("y"), output("old")], [output("y", dtype="float64"), output("new")]))
-    assert found == [
-        ("y", "float32 [2, 3, 4, 5]", "float64 [2, 3, 4, 5]"),
-        ("old", "returned", "not returned"),
-        ("new", "not returned", "returned"),
-    ]
+    assert found == [("old", "returned", "not returned"), ("new", "not returned", "returned")]
     assert forms(row_of([output()], [output()])) == []
+
+
+@pytest.mark.parametrize(
+    ("here", "said"),
+    [
+        (output(dtype="float16"), "the output is float16 in 2.5.0, float32 in 2.1.0"),
+        (replace(output(), shape=(6,)), "the output is [6] in 2.5.0, [2, 3, 4, 5] in 2.1.0"),
+        (
+            replace(output("y", dtype="int64"), shape=()),
+            "y is int64 [] in 2.5.0, float32 [2, 3, 4, 5] in 2.1.0",
+        ),
+    ],
+    ids=["dtype", "shape", "both"],
+)
+def test_another_type_is_a_verdict_and_heads_the_entry(here: OutputSide, said: str) -> None:
+    names = {"a": "2.1.0", "b": "2.5.0"}
+    row = row_of([output(here.name)], [here])
+    base, this = row.correctness.baseline, row.correctness.this
+    judged = verdict(base, this, row.correctness.bits, None, None, None, 0.05, names)
+    assert judged.verdict == model.OTHER_TYPE and judged.why.endswith(said)
+    row.correctness = judged
+    told = Told([row], names)
+    assert (told.state, told.text) == (RETYPED, f"{said}; right in 2.1.0 and in 2.5.0")
+    row.correctness = verdict(base, replace(this, status="wrong"), judged.bits, None, None, None, 0.05, names)
+    assert row.correctness.verdict == model.REGRESSED and row.correctness.why.endswith(said)
+    told = Told([row], names)
+    assert (told.state, told.text) == (BROKE, f"broke in 2.5.0: right in 2.1.0, wrong in 2.5.0; {said}")
+
+
+def test_what_is_written_and_what_leaves_the_range_is_said() -> None:
+    row = row_of([output()], [output()])
+    row.correctness = replace(
+        row.correctness, verdict="failing",
+        baseline=replace(row.correctness.baseline, status="wrong", writes=("y",), leaves_range=3),
+        this=replace(row.correctness.this, status="wrong", writes=("y",), leaves_range=3),
+    )  # fmt: skip
+    told = Told([row], {"a": "2.1.0", "b": "2.5.0"})
+    assert told.text == "wrong in 2.1.0 and in 2.5.0: the upgrade did not cause it"
+    assert told.more == [
+        "it writes to its input y in 2.1.0 and in 2.5.0: each call has inputs of its own, and what it writes is judged "
+        "as an output",
+        "in 2.1.0 and in 2.5.0, plain arithmetic in this dtype overflows or underflows in an intermediate step, which "
+        "is no rounding error",
+    ]
 
 
 def test_operators_that_changed_are_counted() -> None:

@@ -108,6 +108,7 @@ MOVED = {
     frozenset({model.FIXED}): "was wrong in {base} and is right in {this}",
     frozenset({model.LESS_EXACT}): "is right in both environments, and less exact in {this}",
     frozenset({model.MORE_EXACT}): "is right in both environments, and more exact in {this}",
+    frozenset({model.OTHER_TYPE}): "is right in both environments, and gives another type in {this}",
     frozenset({model.REGRESSED, model.LESS_EXACT}): "is wrong in {this} where it was right, or less exact",
     frozenset({model.FIXED, model.MORE_EXACT}): "is right in {this} where it was wrong in {base}, or more exact",
 }
