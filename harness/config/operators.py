@@ -101,8 +101,6 @@ def _checked(value: Any) -> Any:
 def _is_operator(name: str) -> str:
     if not re.fullmatch(r"torch(\.[A-Za-z_][A-Za-z0-9_]*)+", name):
         raise Refused(f"{name!r} is no name below torch", "write it in full, such as torch.nn.functional.softmax")
-    if name.endswith("_") and not name.endswith("__"):
-        raise Refused(f"{name!r} writes over its input, so no call sees the same one", IN_PLACE)
     return name
 
 
@@ -168,7 +166,9 @@ class Operator(Model):
         if self.name is not None:
             return self.name
         if self.operator is not None:
-            return self.operator.rpartition(".")[2].lower().strip("_")
+            last = self.operator.rpartition(".")[2].lower()
+            in_place = last.endswith("_") and not last.endswith("__")  # which is named beside the other one
+            return last.strip("_") + "_" * in_place
         return re.sub(r"[^a-z0-9_.]", "_", str(self.problem).rpartition("/")[2].removesuffix(".py").lower())
 
     @property

@@ -83,7 +83,6 @@ def test_a_matrix_of_operators_is_written_and_read_again() -> None:
 
 @pytest.mark.parametrize(("change", "said"), [
     ({"operator": "topk"}, "in full, such as torch.nn.functional.softmax"),
-    ({"operator": "torch.relu_"}, "measure torch.relu"),
     ({"shapes": [64, 4096]}, "write [[64, 4096]]"),
     ({"shapes": []}, "torch.topk is given no tensor"),
     ({"shapes": [{"shape": [8], "values": "integer"}]}, "did you mean integers?"),
@@ -129,6 +128,12 @@ def test_a_layout_is_strides_and_an_offset() -> None:
         "input channels_last, weight transposed, bias offset, mask strides (0, 2), mask without gradient, "
         "along the gradient of a sum"
     )
+
+
+def test_an_operator_in_place_has_a_name_of_its_own() -> None:
+    both = [{"operator": f"torch.Tensor.{name}", "shapes": [[8], [8]]} for name in ("add", "add_", "__add__")]
+    assert [each.called for each in matrix_of(*both[:2]).operators] == ["add", "add_"]
+    assert matrix_of(both[2]).operators[0].called == "add"
 
 
 def test_two_of_one_name_take_names() -> None:
