@@ -14,7 +14,6 @@ import hashlib
 import os
 import threading
 import time
-from functools import partial
 from typing import Any, Callable, ContextManager, Iterator
 
 import torch
@@ -101,8 +100,7 @@ class Job:
         return AskedIntegers(wide=self.condition.integers == "int64")
 
     def prepare(self, arguments: list[Any], fresh: Callable[[], list[Any]]) -> Callable[[], Any]:
-        """Return what happens just before the call on these arguments; `wire.Failed` where it cannot. `fresh` makes
-        others, for a problem's model: it may write to them."""
+        """Return what happens just before the call; `wire.Failed` where it cannot. A model may write to `fresh`."""
         if self.site is not None:
             return self.site.before
         name = self.condition.before
@@ -190,7 +188,7 @@ def _enough(ran: list[int], deadline: float) -> bool:
 def _call(job: Job, arrays: list[Any], trial: int) -> tuple[Any, bytes]:
     """The output, and its bytes."""
     arguments = job.arguments(arrays)
-    before = job.prepare(arguments, partial(job.arguments, arrays))
+    before = job.prepare(arguments, lambda: job.arguments(arrays))
     call = job.kernel.bind(arguments, fill=job.fill)
     run = on_a_side_stream if job.condition.stream == "side" else directly
     _wait_for_all(job)

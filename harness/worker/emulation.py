@@ -96,10 +96,10 @@ class Arithmetic(TorchDispatchMode):  # type: ignore[misc]
             unit = dtypes.UNIT_ROUNDOFF[str(dtype).replace("torch.", "")]
             result = tensors.mapped(result, lambda value: call.moved(value, unit))
         exact, result = result, _cast(result, dtype)
-        self.leaves_range = self.leaves_range or (self.draws is not None and _loses(exact, result))
+        self.leaves_range = self.leaves_range or (self.draws is not None and tensors.loses(exact, result))
         written = [
             (before, after)
-            for argument, before, after in _pairs(schema, (args, kwargs), (call.args, call.kwargs))
+            for argument, before, after in tensors.pairs(schema, (args, kwargs), (call.args, call.kwargs))
             if argument.alias_info is not None and argument.alias_info.is_write
         ]
         for before, after in written:
@@ -243,25 +243,6 @@ def _cast(result: Any, dtype: Any) -> Any:
         return tensor.to(dtype) if tensor.dtype in FLOATING else tensor
 
     return tensors.each_tensor(result, cast)
-
-
-def _loses(exact: Any, rounded: Any) -> bool:
-    """Return whether rounding lost a number: to infinity, or to zero."""
-    pairs = zip(tensors.flat([exact]), tensors.flat([rounded]))
-    return any(
-        bool((one.isinf() | ((one == 0) & (wide != 0))).any()) for wide, one in pairs if one.dtype in FLOATING
-    )
-
-
-def _pairs(schema: Any, before: Any, after: Any) -> Iterator[tuple[Any, Any, Any]]:
-    """(argument, its value before, and after it was widened) of those that are tensors."""
-    for position, argument in enumerate(schema.arguments):
-        if position < len(before[0]):
-            values = before[0][position], after[0][position]
-        else:
-            values = before[1].get(argument.name), after[1].get(argument.name)
-        if isinstance(values[0], torch.Tensor):
-            yield (argument, *values)
 
 
 def exact(

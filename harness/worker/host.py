@@ -140,7 +140,7 @@ class Callee:
         gc.collect()
         gc.disable()
         self.context.callback(gc.enable)
-        return codec.to_bytes(wire.Opened(self.in_slots, draws, [] if is_kernel else list(self.workload.writes)))
+        return codec.to_bytes(wire.Opened(self.in_slots, draws, list(self.workload.writes)))
 
     def _values(self) -> list[Any]:
         """Arguments like those of its calls. Of an attention their elements matter to a backward pass alone."""
@@ -170,12 +170,6 @@ class Callee:
         self.bind = lambda arguments, out: model.bind(arguments, out=out)
         return False
 
-    def _copies(self) -> list[Any]:
-        """Arguments for one call of a problem's model, which may write to them."""
-        if self.workload.problem is None:
-            return self.values
-        return list(self.tensors.each_tensor(self.values, lambda tensor: tensor.clone()))
-
     def _open_kernel(self) -> bool:
         assert self.request.kernel is not None
         kernel = self.kernel = self.kernels.load(self.request.kernel, self.workload)
@@ -186,11 +180,11 @@ class Callee:
     def _open_reference(self, target: str) -> bool:
         name, backward, _ = target.partition(protocol.BACKWARD)
         reference = self.workload.references([name], self.request.device)[0]
-        reference.attempt(self._copies())
+        reference.attempt(self.tensors.copies(self.values))  # a problem's model may write to them
         self.context.enter_context(reference.active())
         call = reference.graph(self.values).backward() if backward else None  # of these inputs, whatever the slot
         self.bind = lambda arguments, _out: call or reference.bind(arguments)
-        return call is None and bool(self.workload.draws(lambda: reference.bind(self._copies())()))
+        return call is None and bool(self.workload.draws(lambda: reference.bind(self.tensors.copies(self.values))()))
 
     def map(self, payload: bytes, file: int | None) -> bytes:
         order = codec.from_bytes(wire.MapOrder, payload)

@@ -36,6 +36,7 @@ from .parts import Seen, look, output_result
 from .rounding import Norms
 from .verdict import describe_target, describe_validation, nearer, spelled
 from .wire import Failed
+from .written import left_by_candidate
 
 if TYPE_CHECKING:
     from .dtypes import Array
@@ -87,20 +88,7 @@ class Candidate:
             name: Output(array, dtype, other_bits(array, second[name]), mutated, row.unwritten)
             for name, array in arrays.items()
         }
-        return {**found, **self._written(trial, row, file)}
-
-    def _written(self, trial: workloads.Trial, row: wire.CandidateOutput, file: str) -> Outputs:
-        """Return what it left in the inputs that Model writes to."""
-        found: Outputs = {}
-        for place, name in self.workload.writes.items():
-            array, dtype = trial.arrays[place], trial.dtypes[place]
-            runs = [array, array]
-            if place in row.written:
-                paths = [protocol.written_path(file, place, again) for again in (False, True)]
-                runs = [read_output(self.folder, path, dtype, array.shape) for path in paths]
-            one, other = (trial.view(place, run) for run in runs)
-            found[WRITTEN + name] = Output(one, dtype, other_bits(one, other))
-        return found
+        return {**found, **left_by_candidate(trial, row, self.folder, file)}
 
 
 Target = Union[Candidate, Reference]

@@ -179,6 +179,19 @@ def by_argument(model: Any, given: Sequence[Any]) -> Outputs:
     return found
 
 
+def with_written(returned: Any, given: Sequence[Any], writes: Writes) -> Outputs:
+    """Return the outputs of a call by name, and with them what it left in those of its arguments that it writes to: all
+    there is where it returns None."""
+    return {**({} if returned is None else named(returned)), **written(given, writes)}
+
+
+def learn_writes(writes: dict[int, str], model: Any, before: Sequence[Any], given: Sequence[Any]) -> None:
+    """Add what a call wrote to; `before` are copies of its arguments' tensors from before the call."""
+    for place, (name, tensor) in enumerate(by_argument(model, given).items()):
+        if not tensors.same_bits(before[place], tensor):
+            writes[place] = name
+
+
 def copied(given: Sequence[Any], writes: Writes) -> list[Any]:
     """Return the arguments with copies of the tensors that a model writes to."""
     places = itertools.count()
@@ -186,7 +199,6 @@ def copied(given: Sequence[Any], writes: Writes) -> list[Any]:
 
 
 def written(given: Sequence[Any], writes: Writes) -> Outputs:
-    """Return what a model left in those of its arguments that it writes to."""
     held = list(tensors.flat(given))
     return {WRITTEN + name: _plain(held[place].detach(), name) for place, name in writes.items()}
 

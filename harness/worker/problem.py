@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, List, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .truth import Cache, Exact
 
 Change = Callable[[Any], Any]  # what becomes of a tensor
+Bound = Tuple[Callable[[], Any], List[Any]]  # a call, and its arguments
 FEW_ELEMENTS = 4096  # of an output: fewer may all be near the truth by luck
 _seed = torch.manual_seed  # the code under test may put another in its place
 
@@ -55,8 +56,7 @@ class ProblemWorkload:
         self.directions = outputs.Directions(self.dtype, self.operator.direction if self.operator else "")
         self.recent: tuple[str, dict[Any, Any]] = "", {}  # what was computed of the last inputs, for each output
         self.no_truth = ""
-        # As `outputs.Writes`: what `store` saw, and what Model is seen to do here.
-        self.writes = {int(place): name for place, name in self.index.get("writes", {}).items()}
+        self.writes = {int(at): name for at, name in self.index.get("writes", {}).items()}  # `outputs.Writes`
         self.pristine: Any = None
         self.drawing = threading.RLock()  # truths are computed in other threads, and PyTorch's generator is one
 
@@ -119,12 +119,9 @@ class ProblemWorkload:
             note = f"{name}'s weights have other names or shapes than Model's: it keeps those of the same seed"
         return model.to(device=device, dtype=getattr(torch, self.dtype)), note
 
-    def bind(
-        self, model: Any, arguments: Sequence[Any], contiguous: bool = False
-    ) -> tuple[Callable[[], Any], list[Any]]:
-        """Return (a call that gives what the model returns, with `backward` and gradients beside it; the arguments of
-        that call). `contiguous`: on tensors that have no other layout, as its truth is computed, whatever becomes of
-        others."""
+    def bind(self, model: Any, arguments: Sequence[Any], contiguous: bool = False) -> Bound:
+        """Return a call that gives what the model returns, with `backward` and gradients beside it. `contiguous`: on
+        tensors that have no other layout, as its truth is computed, whatever becomes of others."""
         given = operator_problem.laid_out(self.operator, arguments, contiguous)
         if not self.backward:
             return lambda: model(*given), given
@@ -132,16 +129,7 @@ class ProblemWorkload:
 
     def named(self, returned: Any, given: Sequence[Any]) -> outputs.Outputs:
         """Return the outputs of such a call by name; what it wrote to its arguments is among them."""
-        if self.backward:  # where they are there already
-            return outputs.named(returned)
-        found = {} if returned is None and self.writes else outputs.named(returned)
-        return {**found, **outputs.written(given, self.writes)}
-
-    def learn_writes(self, model: Any, before: Sequence[Any], given: Sequence[Any]) -> None:
-        """Compare a call's arguments with copies of their tensors from before the call."""
-        for place, (name, tensor) in enumerate(outputs.by_argument(model, given).items()):
-            if not tensors.same_bits(before[place], tensor):
-                self.writes[place] = name
+        return outputs.with_written(returned, given, {} if self.backward else self.writes)
 
     def saw(self, found: outputs.Outputs) -> None:
         """The outputs of the reference, by name: from now on it is known what they are like."""
@@ -176,9 +164,7 @@ class ProblemWorkload:
         found = []
         for seed in (self.index["seed"], self.index["seed"] + 1):
             _seed(seed)
-            returned = call()
-            named = {} if returned is None else outputs.named(returned)
-            found.append({name: tensor.clone() for name, tensor in named.items()})  # of its own memory
+            found.append({name: tensor.clone() for name, tensor in outputs.with_written(call(), (), {}).items()})
         one, other = found
         return one.keys() != other.keys() or not all(tensors.same_bits(one[name], other[name]) for name in one)
 
@@ -271,11 +257,9 @@ class ProblemWorkload:
                 raise ValueError(f"the float64 model gives {exact.shape}")
 
         def emulated(number: int) -> Array:
-            made, leaves_range = self._once(
-                (*precision, number), lambda: emulation.emulated(self, arrays, precision, number)
-            )
-            found: Array = made[name]
-            return rounding.without_lost(found, exact, dtype) if leaves_range else found
+            key = *precision, number
+            made, leaves_range = self._once(key, lambda: emulation.emulated(self, arrays, precision, number))
+            return rounding.without_lost(made[name], exact, dtype) if leaves_range else made[name]
 
         return exact, map(emulated, range(count))
 

@@ -152,8 +152,9 @@ class ModelReference:
                 call, given = self.workload.bind(self.model, arguments)
                 before = [tensor.clone() for tensor in tensors.flat(given)]
                 returned = call()
-                self.workload.learn_writes(self.model, before, given)
-            self.workload.saw(self.workload.named(returned, given))
+                outputs.learn_writes(self.workload.writes, self.model, before, given)
+            found = self.workload.named(returned, given)
+            self.workload.saw(found or outputs.named(returned))  # which refuses it, where there is no output
         except wire.Failed as error:
             said = str(error)
             words = said if protocol.HAS_NO in said else f"{self.workload.name} {said}"

@@ -170,6 +170,30 @@ def promoted(given: list[Any]) -> Any:
     return found
 
 
+def loses(exact: Any, rounded: Any) -> bool:
+    """Return whether rounding lost a number: to infinity, or to zero."""
+    pairs = zip(flat([exact]), flat([rounded]))
+    return any(
+        bool((one.isinf() | ((one == 0) & (wide != 0))).any()) for wide, one in pairs if one.is_floating_point()
+    )
+
+
+def pairs(schema: Any, before: Any, after: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """(argument, its value before, and after it was widened) of those that are tensors."""
+    for position, argument in enumerate(schema.arguments):
+        if position < len(before[0]):
+            values = before[0][position], after[0][position]
+        else:
+            values = before[1].get(argument.name), after[1].get(argument.name)
+        if isinstance(values[0], torch.Tensor):
+            yield (argument, *values)
+
+
+def copies(values: Iterable[Any]) -> list[Any]:
+    """Return a call's arguments with tensors of their own."""
+    return [each_tensor(value, lambda tensor: tensor.clone()) for value in values]
+
+
 def arrange(value: Any, layout: str) -> Any:
     """The same elements in memory that is laid out otherwise; what is no tensor of four dimensions stays as it is."""
     if layout == "contiguous" or not isinstance(value, torch.Tensor):

@@ -51,23 +51,6 @@ class Trial:
         assert self.workload.problem is not None and isinstance(self.arrays, problem_files.Inputs)
         return problem_files.Inputs(operator_problem.laid_out(self.workload.operator, self.arrays.values))
 
-    @property
-    def dtypes(self) -> list[str]:
-        """Of a problem's inputs."""
-        from . import problem_files, tensors
-
-        assert isinstance(self.arrays, problem_files.Inputs)
-        return [tensors.dtype_name(tensor) for tensor in tensors.flat(self.arrays.values)]
-
-    def view(self, place: int, array: Array) -> Array:
-        """Return the elements of a problem's input that its model sees, of an array in the place of that input."""
-        from . import operator_problem, problem_files
-
-        arrays = [*self.arrays[:place], array, *self.arrays[place + 1 :]]
-        assert self.workload.problem is not None and isinstance(self.arrays, problem_files.Inputs)
-        values = problem_files.with_arrays(self.arrays, arrays).values
-        return problem_files.Inputs(operator_problem.laid_out(self.workload.operator, values))[place]
-
     def truth(
         self, precision: Sequence[str] = (), output: str = "", like: tuple[Shape, str] | None = None
     ) -> Exact | None:
