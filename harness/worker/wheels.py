@@ -16,14 +16,17 @@ from typing import Iterator
 from . import protocol
 
 MAX_DAMAGED = 20
+WITHIN = re.compile(r"[/\\](site|dist)-packages[/\\].")
 INSTALLERS = ("INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "uv_build.json")
 
 
 def folders() -> list[str]:
-    """This environment's own folders of packages: what the base Python brings elsewhere on the path is not its."""
+    """This environment's own folders of packages: what the base Python brings elsewhere on the path is not its, nor is
+    a folder within a package, which may hold copies of others. setuptools puts its own on the path."""
     prefix = os.path.realpath(sys.prefix) + os.sep
     real = dict.fromkeys(os.path.realpath(folder) for folder in sys.path)
-    return [folder for folder in real if folder.startswith(prefix) and os.path.isdir(folder)]
+    own = [folder for folder in real if folder.startswith(prefix) and os.path.isdir(folder)]
+    return [folder for folder in own if not WITHIN.search(folder)]
 
 
 def distributions() -> Iterator[tuple[importlib.metadata.Distribution, str]]:
@@ -70,28 +73,32 @@ def installed() -> dict[str, dict[str, str]]:
     return dict(sorted(found.items()))
 
 
-def recorded_files() -> Iterator[tuple[str, str]]:
-    """(path, expected digest) of every file that a RECORD has a SHA-256 for.
+def recorded_files() -> dict[str, set[str]]:
+    """The expected digests of every file that a RECORD has a SHA-256 for: one of each wheel that brings the file.
 
     Not of bytecode, which some wheels bring and installers compile again.
     """
+    found: dict[str, set[str]] = {}
     for distribution, record in distributions():
         for row in csv.reader(record.splitlines()):
             if len(row) >= 2 and row[1].startswith("sha256=") and not row[0].endswith(".pyc"):
-                yield str(distribution.locate_file(row[0])), row[1][len("sha256=") :]
+                path = os.path.normpath(str(distribution.locate_file(row[0])))
+                found.setdefault(path, set()).add(row[1][len("sha256=") :])
+    return found
 
 
-def intact(path: str, expected: str) -> bool:
+def intact(path: str, expected: set[str]) -> bool:
+    """Whether a file is as one of the wheels brought it that bring it: the last one that was installed wrote it."""
     try:
         digest = bytes.fromhex(protocol.sha256_file(path))
     except OSError:
         return False
-    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode() == expected
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode() in expected
 
 
 def damaged(threads: int) -> list[str]:
     """Paths, at most 20, of files that are missing or not what the wheel brought."""
-    files = list(recorded_files())
+    files = list(recorded_files().items())
     with concurrent.futures.ThreadPoolExecutor(max(1, threads)) as pool:
         good = pool.map(lambda pair: intact(*pair), files, chunksize=1)
         bad = sorted(path for (path, _), whole in zip(files, good) if not whole)
