@@ -41,7 +41,7 @@ from harness.isolate.bundle.manifest import (
     version_numbers,
 )
 from harness.isolate.bundle.slim import SHARED as SHARED_PATTERNS
-from harness.isolate.bundle.slim import blank_libraries, components_of, leave_out, left_out, with_needed
+from harness.isolate.bundle.slim import blank_libraries, components_of, leave_out, left_out, python_files, with_needed
 from harness.isolate.choose import sandbox_limits
 from harness.isolate.docker.engine import Engine
 from harness.isolate.docker.executor import DockerExecutor
@@ -178,22 +178,26 @@ class Packer:
         return record, record.observed
 
     def _needed(self, environment: str) -> tuple[str, ...]:
-        """The components to keep: those asked for, and those that problems of the matrix call when each runs once."""
+        """The components to keep: those asked for, those that problems of the matrix call when each runs once, and
+        those that a Python file of the project imports: solutions are found in folders, too."""
         names = [*(each.problem for each in self.matrix.kernels), *(each.problem for each in self.matrix.operators)]
         problems = sorted({self.root / name for name in names if name})
         operators = [request for each in self.matrix.operators if (request := each.request) is not None]
-        if not problems and not operators:
-            return with_needed(self.options.keep)
-        remedy = "mend it; or name what it needs: --keep, and leave it out of this matrix"
-        found = self.executor.ask(
-            environment, "calls", wire.CallsRequest(list(map(str, problems)), operators), wire.CallsResult,
-            doing="looking for what the problems call", remedy=remedy, reads=problems,
-        )  # fmt: skip
-        for why in found.failures:
-            self._say(f"not known what it calls: {why}; --keep names what it needs")
-        files = [*problems, *(self.root / kernel.model_new for kernel in self.matrix.kernels if kernel.model_new)]
+        seen: list[str] = []
+        if problems or operators:
+            remedy = "mend it; or name what it needs: --keep, and leave it out of this matrix"
+            found = self.executor.ask(
+                environment, "calls", wire.CallsRequest(list(map(str, problems)), operators), wire.CallsResult,
+                doing="looking for what the problems call", remedy=remedy, reads=problems,
+            )  # fmt: skip
+            for why in found.failures:
+                self._say(f"not known what it calls: {why}; --keep names what it needs")
+            seen = found.operators
+        files = {*problems, *(self.root / kernel.model_new for kernel in self.matrix.kernels if kernel.model_new)}
+        files.update(python_files(self.root))
         compiled = ["torch.compile"] if any(each.compile for each in self.matrix.operators) else []
-        called = components_of(found.operators, [*compiled, *(path.read_text() for path in files)])
+        texts = (path.read_text(encoding="utf-8", errors="replace") for path in sorted(files))
+        called = components_of(seen, [*compiled, *texts])
         for name, caller in called.items():
             self._say(f"keeping {name}: {caller} is called")
         return with_needed([*self.options.keep, *called])

@@ -4,8 +4,9 @@ changed."""
 from __future__ import annotations
 
 import fnmatch
+import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,7 +51,8 @@ COMPONENTS = {
     "triton": Component(
         "Triton, and torch.compile on a GPU",
         files={f"{PACKAGES}/triton/*": "torch.compile's GPU compiler; its metadata stays: the pins are still found"},
-        sources=r"(?m)^\s*(import|from)\s+triton\b|torch\.compile\b",
+        sources=r"(?m)^\s*(import\s+([\w.]+(\s+as\s+\w+)?\s*,\s*)*|from\s+)triton\b"
+        r"|\bimport_module\(\s*['\"]triton\b|torch\.compile\b",
     ),
 }
 NEEDS = {"linalg": ("sparse",)}  # cuSOLVER calls cuSPARSE
@@ -76,6 +78,16 @@ SHARED = {
     "opt/installer/*": "uv, which made the environments",
 }
 KEPT = ("*/libcudart_static.a",)  # nvcc links programs with it
+
+
+def python_files(root: Path) -> Iterator[Path]:
+    """Find a project's own Python files: neither hidden, nor of its records, nor of an environment in it."""
+    for place, folders, names in os.walk(root):
+        if "pyvenv.cfg" in names or Path(place) == root / "reports":
+            folders.clear()
+            continue
+        folders[:] = [name for name in folders if not name.startswith(".") and name not in ("site-packages", "dist")]
+        yield from (Path(place, name) for name in names if name.endswith(".py") and Path(place, name).is_file())
 
 
 def components_of(operators: Iterable[str], sources: Iterable[str]) -> dict[str, str]:
