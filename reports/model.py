@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from harness.schema.records import Device
 from harness.stats.effects import Estimate
+from harness.worker.protocol import Fault
 
 PASS = "pass"
 FAILING = "failing"
@@ -96,6 +97,7 @@ class Side:
     status: str
     message: str = ""
     log_excerpt: str = ""
+    fault: Fault = Fault.SUBJECT  # who failed, where it did not end well
     record: str | None = None
     measured_with: str | None = None
 

@@ -54,7 +54,7 @@ def run_profile(context: Context, cell: Cell, target: str) -> ProfileRecord:
         ),
         cell.environment, f"{cell.kernel}-{cell.device}-{cell.workload}-{target}", timeout_s=plan.limits.launch_s,
         reads=files_of(kernel, request),
-        compiles=workload.compiled or (target == protocol.KERNEL and context.kernel(cell.kernel).may_compile),
+        compiles=workload.may_compile or (target == protocol.KERNEL and context.kernel(cell.kernel).may_compile),
     )  # fmt: skip
     answer = run_task(context, task, cell.device)
     identity["duration_s"] = round(answer.ended.duration_s, 3)

@@ -24,7 +24,7 @@ from harness.isolate.sandbox import hand_over
 from harness.schema.environment_records import EnvironmentRecord, Observation
 from harness.schema.records import Status
 from harness.tools import cache_lock
-from harness.worker import codec, protocol, wire
+from harness.worker import blame, codec, protocol, wire
 from harness.worker.wheels import normalise
 
 R = TypeVar("R")
@@ -231,6 +231,9 @@ def mismatch(environment: PlannedEnvironment, pins: Path, seen: Observation, lef
     spec = environment.spec
     if not seen.torch and "torch" in seen.settings:
         return f"PyTorch {spec.torch} {seen.settings['torch']}"
+    if "torch.numpy" in seen.settings:
+        why = f"numpy {seen.numpy} {seen.settings['torch.numpy']}"
+        return f"PyTorch {spec.torch} was built for another numpy: {why}; help: {blame.HELP[blame.NUMPY]}"
     if seen.torch.partition("+")[0] != spec.torch:
         return f"asked for PyTorch {spec.torch}, found {seen.torch} inside"
     if not seen.python.startswith(f"{spec.python}."):

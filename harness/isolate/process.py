@@ -31,6 +31,8 @@ TEMPORARY, OWNER = "kernel-matrix-", "owner"  # of temporary folders: how they b
 LOG_EXCERPT_BYTES = 4000
 READ_BYTES = 1 << 20  # the most that a pipe holds
 LOOK_S = 0.05  # between looks at a silent child
+# Sent at a limit of a file's size, of a processor's time, and for a system call that the sandbox does not grant.
+LIMIT_SIGNALS = (signal.SIGXFSZ, signal.SIGXCPU, signal.SIGSYS)
 LAST_WORDS_S = 5.0  # for a process whose `until` is over
 PASSED_ON = (
     "PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "CC", "CXX", "CUDA_HOME", "CUDA_VISIBLE_DEVICES",
@@ -62,6 +64,16 @@ class Ended:
     def from_outside(self) -> bool:
         """Whether it was killed at no limit of its own: memory ran short, someone did it, or it did it itself."""
         return self.returncode == -signal.SIGKILL and not self.timed_out and not self.killed_by
+
+    @property
+    def at_limit(self) -> bool:
+        """Whether a limit ended it, other than that of time."""
+        return bool(self.killed_by) or (not self.timed_out and -self.returncode in LIMIT_SIGNALS)
+
+    @property
+    def last_line(self) -> str:
+        """The last line of its log; empty where it printed nothing."""
+        return next((line.strip() for line in reversed(self.log.splitlines()) if line.strip()), "")
 
     @property
     def how(self) -> str:

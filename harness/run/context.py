@@ -25,7 +25,8 @@ from harness.schema.environment_records import BuildRecord, EnvironmentRecord
 from harness.schema.records import CellRecord, Device, LaunchRecord, Outcome, Status
 from harness.schema.run_records import GpuFacts
 from harness.schema.storage import AnyRecord, Run, refuse_without_space, save_record, without_paths
-from harness.worker import codec, protocol, wire
+from harness.worker import blame, codec, protocol, wire
+from harness.worker.protocol import Fault
 
 R = TypeVar("R")
 SHIPPED_MODULE = "attention"
@@ -38,6 +39,7 @@ class Store(NamedTuple):
     why: str = ""
     status: Status = "ok"
     content: str = ""  # digest of what is in it
+    fault: Fault = Fault.SUBJECT  # who failed where there is none
 
 
 @dataclass
@@ -179,22 +181,29 @@ def answer_of(context: Context, task: Task) -> Answer:
         raise
 
 
-def failure(answer: Answer, what: str) -> Outcome:
-    """The outcome of a task that ended without a result."""
+def failure(answer: Answer, what: str, *, holds_subject: bool = True) -> Outcome:
+    """The outcome of a task that ended without a result. `holds_subject`: whether the code under test ran in it."""
     ended = answer.ended
     status: Status = protocol.CRASHED
     if ended.timed_out:
         status = protocol.TIMED_OUT
     elif ended.killed_by:
         status = protocol.KILLED
-    return Outcome(status=status, message=f"{what} {ended.how}", log_excerpt=ended.log)
+    elif ended.at_limit or not holds_subject:
+        status = protocol.NOT_RUN
+    message, fault = f"{what} {ended.how}", Fault.SUBJECT
+    if ended.at_limit or not holds_subject:
+        fault = Fault.LIMIT if ended.at_limit else Fault.TOOL
+        last = f"; the last line of its log: {ended.last_line}" if ended.last_line else ""
+        message = blame.skipped(f"{message}{last}", blame.ROOM if ended.at_limit else blame.REPORT)
+    return Outcome(status=status, message=message, log_excerpt=ended.log, fault=fault)
 
 
-def checked(kind: type[R], answer: Answer, what: str) -> R | Outcome:
+def checked(kind: type[R], answer: Answer, what: str, *, holds_subject: bool = True) -> R | Outcome:
     """A task's result, or the `Outcome` of one that is missing or not as its type says: the code under test may have
     written it."""
     if answer.result is None:
-        return failure(answer, what)
+        return failure(answer, what, holds_subject=holds_subject)
     try:
         return codec.read(kind, answer.result)
     except codec.WireError as error:

@@ -29,6 +29,7 @@ from harness.schema.experiment_records import Stage
 from harness.schema.records import ENDED_BADLY, Device, LaunchRecord, Outcome, Status, Timing, ValidationRecord
 from harness.schema.storage import Run, load_record
 from harness.worker import channel, protocol, wire
+from harness.worker.protocol import Fault
 
 MEMORY_LAUNCHES = 5  # it differs little from launch to launch
 AHEAD_CORES = 8  # processors with which the next launch gets ready while this one measures a GPU
@@ -148,7 +149,8 @@ class Launch:
             "duration_s": round(answer.ended.duration_s, 3),
             "overhead_s": round(answer.ended.overhead_s, 3),
         }
-        result = checked(wire.TimeResult, answer, "the launch")
+        # Who measures calls no kernel. PyTorch's own operators give it the truth.
+        result = checked(wire.TimeResult, answer, "the launch", holds_subject=self.subject == protocol.MODEL)
         if kernels is not None and kernels.result is None and _lost_kernel(result):
             result = failure(kernels, "the launch")
         record: LaunchRecord | None = None
@@ -255,7 +257,7 @@ class Launch:
             "time", request, planned.environment, timeout_s=plan.limits.launch_s,
             scratch=context.scratch(planned.environment, launch_name(planned)), log=f"launch-{launch_name(planned)}",
             reads=files_of(None, *requests), gate=gate, link=link,
-            compiles=context.kernel(planned.kernel).may_compile or any(w.compiled for w in self.workloads),
+            compiles=context.kernel(planned.kernel).may_compile or any(w.may_compile for w in self.workloads),
         )  # fmt: skip
 
     def _expected(self) -> dict[str, list[str]]:
@@ -281,9 +283,12 @@ class Launch:
         """Of PyTorch itself there is no more to say than what validation said."""
         status, message = known.status, known.message
         if self.subject == protocol.KERNEL:
-            message = f"the kernel was not called: in validation it {status.replace('_', ' ')}"
+            told = known.fault is Fault.SUBJECT
+            message = f"the kernel was not called: in validation it {status.replace('_', ' ')}" if told else message
             status = protocol.NOT_RUN
-        return Timing(workload=known.workload, target=self.subject, order=-1, status=status, message=message)
+        return Timing(
+            workload=known.workload, target=self.subject, order=-1, status=status, message=message, fault=known.fault
+        )
 
 
 def _passes(validation: ValidationRecord, reference: str) -> bool:

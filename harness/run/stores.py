@@ -12,7 +12,6 @@ from harness.progress import Display
 from harness.run.batches import in_batches, is_shared, run_batch
 from harness.run.context import Context, Store, checked, failure
 from harness.run.requests import EXPECTED_RECIPE, problem_request, room_bytes
-from harness.schema.records import Status
 from harness.schema.run_records import WorkloadInfo
 from harness.tools import cache_lock
 from harness.worker import codec, protocol, wire
@@ -81,17 +80,18 @@ def _task(context: Context, workload: WorkloadInfo, folder: Path, environment: s
     )
     return context.task(
         "store", request, environment, workload.id, timeout_s=context.plan.limits.validation_s,
-        reads=(Path(asked.file),) if asked.file else (), writes=(out,),
+        reads=(Path(asked.file),) if asked.file else (), writes=(out,), compiles=workload.may_compile,
     )  # fmt: skip
 
 
 def _made(folder: Path, answer: Answer, doing: str) -> Store:
     if answer.result is None:
-        return Store(None, f"{doing} {answer.ended.how}: {answer.ended.log[-400:]}", failure(answer, "it").status)
+        ended = failure(answer, doing)
+        last = "" if ended.fault is not protocol.Fault.SUBJECT else f": {answer.ended.log[-400:]}"
+        return Store(None, f"{ended.message}{last}", ended.status, fault=ended.fault)
     result = checked(wire.StoreResult, answer, doing)
     if not isinstance(result, wire.StoreResult) or result.status != protocol.OK:
-        status: Status = protocol.KILLED if result.status == protocol.KILLED else protocol.CRASHED
-        return Store(None, result.message, status)
+        return Store(None, result.message, result.status, fault=result.fault)
     made = codec.dump(result)
     protocol.write_json(str(folder / "complete.json"), made)
     return Store(folder / "out", content=protocol.digest(made))

@@ -24,6 +24,7 @@ from harness.schema.records import DEVICES, Device, Outcome, Status, ValidationR
 from harness.schema.run_records import Cell, KernelInfo, WorkloadInfo
 from harness.schema.storage import Run, load_record, save_record
 from harness.worker import protocol, wire
+from harness.worker.protocol import Fault
 
 ARRAY_TRIALS, ARRAY_BYTES = 2, 512 << 20  # outputs that are kept, to be compared: of so many trials, while they fit
 AT_ONCE, AT_ONCE_CPU = 4, 2  # validations, at most
@@ -134,20 +135,21 @@ def _identity(
 
 def row_without_result(
     cell: Cell, kernel: KernelInfo, workload: WorkloadInfo, tolerances: Tolerances, message: str, *, key: str = "",
-    status: Status = protocol.NOT_RUN,
+    status: Status = protocol.NOT_RUN, fault: Fault = Fault.SUBJECT,
 ) -> ValidationRecord:  # fmt: skip
     """The row of a cell that could not be validated."""
     identity = _identity(cell, kernel, workload, tolerances, key)
-    return ValidationRecord(**identity, status=status, message=message, duration_s=0)
+    return ValidationRecord(**identity, status=status, message=message, fault=fault, duration_s=0)
 
 
 def not_validated(
-    context: Context, cell: Cell, key: str, message: str, status: Status = protocol.NOT_RUN
-) -> ValidationRecord:
+    context: Context, cell: Cell, key: str, message: str, status: Status = protocol.NOT_RUN,
+    fault: Fault = Fault.SUBJECT,
+) -> ValidationRecord:  # fmt: skip
     """The same, of a run's plan."""
     plan = context.plan
     of = plan.kernel(cell.kernel), plan.workload(cell.workload), plan.tolerances
-    return row_without_result(cell, *of, message, key=key, status=status)
+    return row_without_result(cell, *of, message, key=key, status=status, fault=fault)
 
 
 def keep_outputs(out: Path, workload: WorkloadInfo) -> None:
@@ -193,8 +195,8 @@ def _judging(context: Context, cell: Cell) -> Judging | ValidationRecord:
         return not_validated(context, cell, key, NO_BASELINE)
     if environment.status != protocol.OK:
         return not_validated(context, cell, key, environment.message, protocol.BROKEN)
-    if workload.problem and context.stores[workload.id].folder is None:
-        return not_validated(context, cell, key, context.stores[workload.id].why, context.stores[workload.id].status)
+    if workload.problem and (store := context.stores[workload.id]).folder is None:
+        return not_validated(context, cell, key, store.why, store.status, store.fault)
     info = plan.kernel(cell.kernel)
     identity = _identity(cell, info, workload, plan.tolerances, key)
     out = context.scratch(cell.environment, f"{_about(cell)}.out")
@@ -228,7 +230,7 @@ def _judging(context: Context, cell: Cell) -> Judging | ValidationRecord:
     task = context.task(
         "judge", judge, cell.environment, _about(cell), timeout_s=plan.limits.validation_s,
         reads=(*files_of(None, request), out, truth),
-        writes=(run.folder / arrays,) if truth_known else (truth, run.folder / arrays), compiles=workload.compiled,
+        writes=(run.folder / arrays,) if truth_known else (truth, run.folder / arrays), compiles=workload.may_compile,
     )  # fmt: skip
     return Judging(task, identity, out, arrays, candidate, failed, duration_s)
 
@@ -241,7 +243,7 @@ def _run_candidate(
     workload = plan.workload(cell.workload)
     shutil.rmtree(out, ignore_errors=True)
     if built.status != protocol.OK:
-        return None, Outcome(status=built.status, message=built.message, log_excerpt=built.log_excerpt), 0.0
+        return None, Outcome(**built.model_dump(include=set(Outcome.model_fields))), 0.0
     if plan.kernel(cell.kernel).pytorch:
         return None, None, 0.0
     out.mkdir(parents=True)
@@ -267,7 +269,9 @@ def _record(context: Context, judging: Judging, answer: Answer) -> ValidationRec
     _, identity, out, arrays, candidate, failed, duration_s = judging
     shutil.rmtree(out, ignore_errors=True)
     duration_s = round(duration_s + answer.ended.duration_s, 3)
-    result = checked(wire.JudgeResult, answer, "the judge")
+    # The judge never loads a kernel. PyTorch's own operators run in it.
+    of_pytorch = context.plan.kernel(identity["kernel"]).pytorch
+    result = checked(wire.JudgeResult, answer, "the judge", holds_subject=of_pytorch)
     if not isinstance(result, wire.JudgeResult):
         return ValidationRecord(**identity, **fields_of(result), duration_s=duration_s)
     return ValidationRecord(

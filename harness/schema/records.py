@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from harness.worker import protocol
+from harness.worker.protocol import Fault
 from harness.worker.text import cut
 
 Status = protocol.Status
@@ -31,11 +32,13 @@ def _cut(most: int) -> AfterValidator:
 
 
 class Outcome(Record):
-    """How an attempt ended; `message` is one sentence, `log_excerpt` the end of what the process printed."""
+    """How an attempt ended; `message` is one sentence, `log_excerpt` the end of what the process printed, `fault` who
+    failed where it did not end well."""
 
     status: Status
     message: Annotated[str, _cut(2000)] = ""
     log_excerpt: Annotated[str, _cut(20_000)] = ""
+    fault: Fault = Fault.SUBJECT
 
 
 class CellRecord(Outcome):

@@ -36,6 +36,11 @@ class WorkloadInfo(Record):
     bytes: float | None = Field(default=None, description="fewest that a call moves: an attention's inputs and outputs")
 
     @property
+    def may_compile(self) -> bool:
+        """Whether its model may build something when it runs: under torch.compile, or as anybody's code."""
+        return self.compiled or (self.problem is not None and self.operator is None)
+
+    @property
     def has_options(self) -> bool:
         """Whether an attention has more to it than what `attention_forward` of csrc/attention.h computes."""
         return bool(self.kv_heads or self.kv_len or self.mask or self.dropout or self.backward)

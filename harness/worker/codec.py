@@ -7,6 +7,7 @@ Standard library and Python 3.8 only; annotations are evaluated, so `wire` spell
 """
 
 import dataclasses
+import enum
 import json
 from typing import Any, Dict, Literal, Type, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -57,6 +58,11 @@ def checked(kind: Any, value: Any, path: str) -> Any:
         if type(value) is not str or value not in arguments:
             raise WireError(f"{path}: expected one of {', '.join(arguments)}, got {str(value)[:40]!r}")
         return value
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        try:
+            return kind(value)
+        except ValueError:
+            raise WireError(f"{path}: expected one of {', '.join(kind)}, got {str(value)[:40]!r}") from None
     if dataclasses.is_dataclass(kind):
         return _object(kind, value, path)
     if kind is float and type(value) is int:

@@ -19,12 +19,11 @@ from typing import Any, Callable, ContextManager, Iterator
 import torch
 from torch.overrides import TorchFunctionMode
 
-from . import codec, integrity, kernels, poisoning, protocol, tensors, versions, wire
+from . import blame, codec, integrity, kernels, poisoning, protocol, tensors, versions, wire
 from . import workload as workloads
 
-DONE, LEAST_CALLS, SECOND = "done.json", 4, "cuda:1"
 DELAY_CYCLES = 20000000  # 10 ms or so of the side stream's waiting before it has the inputs
-BUSY_BYTES, BUSY_SIZE = 1 << 20, 2048
+DONE, LEAST_CALLS, SECOND, BUSY_BYTES, BUSY_SIZE = "done.json", 4, "cuda:1", 1 << 20, 2048
 NARROWER = [torch.int8, torch.uint8, torch.int16, torch.int32]
 NARROWER += [getattr(torch, name) for name in ("uint16", "uint32") if hasattr(torch, name)]
 CASTS = (torch.Tensor.char, torch.Tensor.byte, torch.Tensor.short, torch.Tensor.int)
@@ -286,6 +285,7 @@ class AskedIntegers(TorchFunctionMode):  # type: ignore[misc]
         super().__init__()
         self.wide = wide
 
+    @blame.enters_subject
     def __torch_function__(self, function: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if self.wide and function in CASTS:

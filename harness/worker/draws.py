@@ -20,6 +20,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import inputs, tensors
+from .blame import enters_subject
 
 BITS = {torch.float16: 11, torch.bfloat16: 8}  # of a number below 1; 24 in all others
 # What moves, fills, compares or selects; and sums and products of two numbers, which IEEE 754 rounds in one way.
@@ -55,6 +56,7 @@ class Draws(TorchDispatchMode):  # type: ignore[misc]
         self.made: dict[int, Any] = {}  # tensors that came out of a function that was seen, by their id
         self.continuous: dict[int, Any] = {}  # of those: all of whose elements were drawn, each by itself
 
+    @enters_subject
     def __torch_dispatch__(self, function: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = function.overloadpacket.__name__
@@ -227,6 +229,7 @@ ANSWERS: Mapping[str, Answer] = {
 }
 
 
+@enters_subject
 def make(
     get_inputs: Callable[[], Iterable[Any]], seed: int, trial: int, each: inputs.Each = map
 ) -> tuple[list[Any], list[str], list[bool]]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 import torch
 
-from . import generated, kernels, references, wire
+from . import blame, generated, kernels, references, wire
 
 if TYPE_CHECKING:
     from .problem import ProblemWorkload
@@ -41,6 +41,7 @@ class Exchanged(kernels.Model):
         """In place of a method that takes a kernel's source last."""
         left = list(given)
 
+        @blame.enters_subject
         def take(_self: Any, *arguments: Any) -> Callable[..., None]:
             wanted = generated.signature(arguments[-1])
             if not left or left[0].signature != wanted:
@@ -49,6 +50,7 @@ class Exchanged(kernels.Model):
             entry = ctypes.CDLL(other.path).kernel
             entry.restype = None
 
+            @blame.enters_subject
             def call(*values: Any) -> None:
                 self.called.append(other.name)
                 entry(*map(_as_c, values))

@@ -17,7 +17,7 @@ from typing import Any, Callable
 
 import torch
 
-from . import events, kernels, sampling, tensors, wire
+from . import blame, events, kernels, sampling, tensors, wire
 
 SAMPLE_US = 1000.0  # a replay's length, where outputs allow
 MOST_CALLS = 100
@@ -100,6 +100,7 @@ def _first(sampler: events.Sampler) -> list[events.Sample]:
             return found
 
 
+@blame.enters_subject
 def capture(call: kernels.Call, count: int, before: kernels.Call | None = None) -> tuple[Any, list[Any]]:
     """(a graph of `count` calls, their outputs). What the call raises while it is captured is raised. `before`: what is
     called before the capture, instead."""

@@ -124,7 +124,7 @@ class Callee:
         except Exception as error:
             self.children.end()
             failed = error if isinstance(error, wire.Failed) else self.kernels.failure(error, self.target)
-            said = wire.Result(failed.status, failed.message, failed.log_excerpt)
+            said = wire.Result(failed.status, failed.message, failed.log_excerpt, failed.fault)
             return channel.FAILED, codec.to_bytes(said)
 
     # -- a target ----------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ from .judging import (
 from .outputs import WRITTEN
 from .parts import Seen, look, output_result
 from .rounding import Norms
-from .verdict import describe_target, describe_validation, nearer, spelled
+from .verdict import describe_target, describe_validation, find_fault, nearer, spelled
 from .wire import Failed
 from .written import left_by_candidate
 
@@ -115,7 +115,8 @@ def judge(request: wire.JudgeRequest) -> wire.JudgeResult:
         protocol.write_atomically(request.arrays, buffer.getvalue())
     status, message = describe_validation(recipes, request.decides, workload.no_truth, request.subject)
     precisions = (judged_as(request, workload, name) for name in (protocol.KERNEL, ""))
-    return wire.JudgeResult(status, message, "", recipes, *precisions)
+    fault = find_fault(recipes, request.subject)
+    return wire.JudgeResult(status, message, "", fault, recipes, *precisions)
 
 
 class Judging(NamedTuple):

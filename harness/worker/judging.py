@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Callable, Dict, List, Mapping, 
 import numpy as np
 import torch
 
-from . import agreement, dtypes, outputs, protocol, rounding, tensors, wire
+from . import agreement, blame, dtypes, outputs, protocol, rounding, tensors, wire
 from .wire import Failed
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def failure_of(result: wire.Result) -> Failed | None:
     if result.status not in STATUSES:
         return Failed(protocol.CRASHED, wire.UNREADABLE)
     if result.status != protocol.OK:
-        return Failed(result.status, result.message[-8000:], result.log_excerpt[-8000:])
+        return result.to_error()
     return None
 
 
@@ -138,7 +138,7 @@ class Reference:
                 return {name: _as_output(tensor, found[-1][name]) for name, tensor in found[0].items()}
         except Exception as error:  # a problem's model is the user's own code
             lines = str(error).strip().splitlines() or [type(error).__name__]
-            self.failed = Failed(protocol.CRASHED, lines[0])
+            self.failed = blame.skip(error) or Failed(protocol.CRASHED, lines[0])
             raise self.failed from None
 
 

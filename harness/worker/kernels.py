@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Union
 
 import torch
 
-from . import operator_problem, protocol, tensors, text, wire
+from . import blame, operator_problem, protocol, tensors, text, wire
+from .blame import enters_subject
 
 if TYPE_CHECKING:
     from .problem import ProblemWorkload
@@ -44,7 +45,10 @@ _detach = torch.Tensor.detach
 
 
 def failure(error: BaseException, doing: str) -> wire.Failed:
-    """What an exception is that the code under test raised while `doing`."""
+    """What an exception is that ended the code under test, or what measures it, while `doing`."""
+    skipped = blame.skip(error)
+    if skipped is not None:
+        return skipped
     whole = text.text_of(error)
     status: protocol.Status = protocol.CRASHED
     if issubclass(type(error), NotImplementedError) and NO_FORWARD not in whole:
@@ -57,13 +61,15 @@ def failure(error: BaseException, doing: str) -> wire.Failed:
 
 @contextlib.contextmanager
 def blamed(doing: str) -> Iterator[None]:
-    """Whatever is raised in here, SystemExit and our own exceptions included, is the code under test's failure."""
+    """Whatever is raised in here, SystemExit included, becomes `wire.Failed`: the code under test failed, unless
+    `blame` knows better."""
     try:
         yield
     except BaseException as error:
         raise failure(error, doing) from None
 
 
+@enters_subject
 def load_extension(path: str) -> Any:
     name = os.path.basename(path).split(".")[0]
     loader = importlib.machinery.ExtensionFileLoader(name, path)
@@ -83,6 +89,7 @@ class Extension:
     backward: Callable[..., Any] | None = None
     chooses: Callable[..., object] | None
 
+    @enters_subject
     def __init__(self, artifact: str, workload: AttentionWorkload) -> None:
         with blamed(protocol.LOADING + os.path.basename(artifact)):
             module = load_extension(artifact)
@@ -134,11 +141,12 @@ class Extension:
         read, rest = [q, k, v] if d_out is None else [q, k, v, d_out], self._rest(mask, keep)
         if self.returns:
             tensors.leave_poison_behind(q.numel() * q.element_size(), q.device, fill)
-            return lambda: self.call(*read, *rest)
+            return enters_subject(lambda: self.call(*read, *rest))
 
         def room() -> Any:
             return torch.empty_like(q) if d_out is None else q.new_empty(self.workload.expected_output()[0])
 
+        @enters_subject
         def write(to: Any, parts: Iterable[Any]) -> Any:
             self.call(*read, *parts, *rest)
             return to
@@ -175,6 +183,7 @@ class Model:
     def on(self, _workload: Workload) -> Model:
         return self
 
+    @enters_subject
     def cast(self, dtype: str) -> None:
         """Its weights and buffers to another type, for good."""
         with blamed(f"casting ModelNew to {dtype}"):
@@ -185,7 +194,7 @@ class Model:
         device = next((a.device for a in arguments if isinstance(a, torch.Tensor)), "cpu")
         tensors.leave_poison_behind(size, device, fill)
         given = operator_problem.laid_out(self.origin[1].operator, arguments)
-        return lambda: self.model(*given)
+        return enters_subject(lambda: self.model(*given))
 
 
 Kernel = Union[Extension, Model]

@@ -23,7 +23,7 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from . import agreement, channel, dtypes, host, inputs, memory, protocol, rounding, sampling, tools, truth, wire
+from . import agreement, blame, channel, dtypes, host, inputs, memory, protocol, rounding, sampling, tools, truth, wire
 from . import workload as workloads
 from .excerpt import excerpt
 from .fresh import RECIPE, Fresh
@@ -210,8 +210,8 @@ class Measured:
             told = target.peer.used() if target is not None and row.status == protocol.CRASHED else None
             if target is not None and told is not None and told.lost:
                 target.peer.lost = f"{row.target} on {row.workload} before it left the device unusable: {told.lost}"
-        except (RuntimeError, MemoryError) as error:
-            row.status, row.message = protocol.NOT_RUN, f"there is no room to measure it: {error}"[:500]
+        except Exception as error:  # nothing of the code under test runs in this process
+            row.fail(blame.skip(error) or blame.of_tool(error))
         finally:
             self.references.aside = False
             for fresh in self.fresh.values():

@@ -96,8 +96,7 @@ class Nursery:
         except (channel.Closed, channel.Unasked):
             raise wire.Failed(protocol.CRASHED, protocol.GONE) from None
         if kind == channel.FAILED:
-            said = codec.from_bytes(wire.Result, content)
-            raise wire.Failed(said.status, said.message, said.log_excerpt)
+            raise codec.from_bytes(wire.Result, content).to_error()
         return content
 
 

@@ -82,6 +82,11 @@ def _observe_torch(result: wire.ObserveResult) -> None:
         return
     torch.set_num_threads(result.threads)
     result.torch = torch.__version__ + ""
+    if result.numpy:
+        try:
+            torch.from_numpy(numpy.zeros(1)).numpy()
+        except Exception as error:  # it was built for another major version of numpy
+            result.settings["torch.numpy"] = f"cannot be used: {error}"
     result.torch_cuda = torch.version.cuda
     result.torch_git = torch.version.git_version or ""
     result.cxx11_abi = bool(torch._C._GLIBCXX_USE_CXX11_ABI)

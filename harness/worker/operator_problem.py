@@ -13,6 +13,7 @@ from typing import Any, Callable, Iterator, Sequence
 import torch
 
 from . import layouts, protocol, tensors, wire
+from .blame import enters_subject
 
 
 def missing(name: str) -> wire.Failed:
@@ -74,6 +75,7 @@ class Operator(torch.nn.Module):  # type: ignore[misc]
         in_order = [number for number, name in enumerate(names) if not name]
         named = [(name, number) for number, name in enumerate(names) if name]
 
+        @enters_subject
         def run(*tensors: Any) -> Any:
             return call(*[tensors[n] for n in in_order], **{name: tensors[n] for name, n in named}, **constants)
 

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from . import dtypes, inputs, layouts, protocol, tensors, wire
+from .blame import enters_subject
 
 Outputs = Dict[str, Any]  # tensors by name
 Writes = Mapping[int, str]  # inputs that a model writes to: places among the tensors of its arguments, to names
@@ -106,6 +107,7 @@ class Graph(NamedTuple):
         plain = {name or "output": tensor.detach() for name, tensor in self.outputs.items()}
         return {**plain, **self.gradients()}
 
+    @enters_subject
     def gradients(self, kept: bool = False) -> Outputs:
         """`grad of x`, by autograd; None for what has none. `kept`: the graph, for another time."""
         leaves = list(self.leaves.values())
@@ -129,6 +131,7 @@ def _alike(one: Any, other: Any) -> bool:
     return one is other if one is None or other is None else tensors.alike(one, other)
 
 
+@enters_subject
 def graph(
     directions: Directions,
     model: Any,
@@ -161,6 +164,7 @@ def graph(
     return Graph(outputs, leaves, list(roots.values()), along)
 
 
+@enters_subject
 def _leaves(model: Any, given: Sequence[Any]) -> Outputs:
     """The tensors among arguments that have a gradient, by the parameters of `forward`."""
     return {name: tensor for name, tensor in by_argument(model, given).items() if tensor.requires_grad}

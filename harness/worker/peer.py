@@ -27,7 +27,8 @@ class Peer:
             return self._asked(kind, payload, file)
         except wire.Failed as error:
             if self.aside:
-                raise wire.Failed(protocol.NOT_RUN, f"the references' process: {error}", error.log_excerpt) from None
+                words = f"the references' process: {error}"
+                raise wire.Failed(protocol.NOT_RUN, words, error.log_excerpt, error.fault) from None
             raise
 
     def _asked(self, kind: bytes, payload: bytes, file: int | None) -> bytes:
@@ -42,8 +43,7 @@ class Peer:
             self.lost = "its process answered what it was not asked"
             raise wire.Failed(protocol.WRONG, self.lost) from None
         if answer == channel.FAILED:
-            said = self.read(wire.Result, content)
-            raise wire.Failed(said.status, said.message[:8000], said.log_excerpt[-8000:])
+            raise self.read(wire.Result, content).to_error()
         return content
 
     def request(self, kind: bytes, message: wire.Request, file: int | None = None) -> bytes:

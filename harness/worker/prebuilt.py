@@ -15,7 +15,7 @@ import sys
 import zipfile
 from typing import Any
 
-from . import abi, elf, kernels, protocol, shared_object, text, wire
+from . import abi, blame, elf, kernels, protocol, shared_object, text, wire
 from .workload import AttentionWorkload
 
 MOST_BYTES = 16 << 30  # of a wheel, unpacked
@@ -94,6 +94,7 @@ def _load(artifact: str, entry: str) -> Any:
     return kernels.load_extension(artifact) if module_of(artifact) else shared_object.open_library(artifact)
 
 
+@blame.enters_subject
 def _entry_point(folder: str, entry: str) -> Any:
     module, _, names = entry.partition(":")
     for place in [*_places(folder)][::-1]:

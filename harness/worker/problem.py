@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from . import dtypes, emulation, operator_problem, outputs, protocol, rounding, tensors, wire
+from .blame import enters_subject
 from .faulty import WrongAnswer
 from .problem_files import Inputs, construct, made, module_of
 
@@ -102,6 +103,7 @@ class ProblemWorkload:
     def _module(self, path: str) -> Any:
         return module_of(path, self.operator if path == self.problem else None)
 
+    @enters_subject
     def model(self, path: str, name: str, device: str) -> tuple[Any, str]:
         """(an instance of the file's class with the stored weights, a note on what could not be given)."""
         self.reseed()
@@ -124,7 +126,7 @@ class ProblemWorkload:
         tensors that have no other layout, as its truth is computed, whatever becomes of others."""
         given = operator_problem.laid_out(self.operator, arguments, contiguous)
         if not self.backward:
-            return lambda: model(*given), given
+            return enters_subject(lambda: model(*given)), given
         return lambda: outputs.graph(self.directions, model, given, contiguous, self.writes).step(), given
 
     def named(self, returned: Any, given: Sequence[Any]) -> outputs.Outputs:

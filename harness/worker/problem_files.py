@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, List, Sequence
 import torch
 
 from . import draws, operator_problem, tensors
+from .blame import enters_subject
 
 if TYPE_CHECKING:
     from . import wire
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from .inputs import Each
 
 
+@enters_subject
 def load_module(path: str) -> Any:
     stem = os.path.splitext(os.path.basename(path))[0]  # messages name the module
     name = f"{stem}_" + hashlib.sha256(os.path.abspath(path).encode()).hexdigest()[:16]
@@ -34,6 +36,7 @@ def module_of(path: str, operator: wire.OperatorRequest | None) -> Any:
     return load_module(path) if operator is None else operator_problem.OperatorProblem(operator)
 
 
+@enters_subject
 def construct(model: Callable[..., Any], initial: Sequence[Any]) -> Any:
     """An instance by KernelBench's convention: positional, or, for one dict, by keyword."""
     if len(initial) == 1 and isinstance(initial[0], dict):

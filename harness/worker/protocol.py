@@ -9,6 +9,7 @@ Both sides import it: standard library and Python 3.8 only. It is the only home 
 
 from __future__ import annotations
 
+import enum
 import hashlib
 import json
 import os
@@ -32,6 +33,17 @@ TIMED_OUT: Final = "timed_out"
 KILLED: Final = "killed"  # at a limit other than time: memory, processes, output
 BROKEN: Final = "broken"  # the environment is not the one that was asked for, or could not be made
 NOT_RUN: Final = "not_run"  # something before it failed, or the machine lacks what it needs
+
+
+class Fault(str, enum.Enum):
+    """Who failed, of what did not end well."""
+
+    SUBJECT = "subject"  # the code under test
+    TOOL = "tool"  # kernel-matrix
+    ENVIRONMENT = "environment"  # it does not hold what it should
+    LIMIT = "limit"  # of memory, processes, files or rights, which kernel-matrix sets
+
+
 
 RAN = (OK, WRONG, UNDECIDABLE)  # it ran to its end, and what it gave was looked at
 

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Callable, ContextManager, Iterable, Itera
 
 import torch
 
-from . import kernels, operator_problem, outputs, protocol, tensors, wire
+from . import blame, kernels, operator_problem, outputs, protocol, tensors, wire
+from .blame import enters_subject
+from .protocol import Fault
 
 if TYPE_CHECKING:
     from .problem import ProblemWorkload
@@ -48,6 +50,7 @@ def forced(name: str) -> Iterator[None]:
         yield
 
 
+@enters_subject
 def attention(q: Any, k: Any, v: Any, causal: bool, scale: float, mask: Any = None) -> Any:
     """Heads of K and V that several of Q share are repeated first, in every version alike: 2.1.0 has no `enable_gqa`,
     and later ones refuse it on some backends."""
@@ -102,6 +105,8 @@ class SdpaReference:
         except (RuntimeError, NotImplementedError) as error:
             if tensors.lost(device):  # a fault is no refusal
                 raise
+            if skipped := blame.skip(error):
+                raise skipped from None
             raise unsupported(_reason(error, caught)) from None
 
     def prove(self, arguments: list[Any]) -> list[str]:
@@ -158,10 +163,12 @@ class ModelReference:
         except wire.Failed as error:
             said = str(error)
             words = said if protocol.HAS_NO in said else f"{self.workload.name} {said}"
-            raise wire.Failed(error.status, words, error.log_excerpt) from None
+            raise wire.Failed(error.status, words, error.log_excerpt, error.fault) from None
         except Exception as error:
             failed = kernels.failure(error, self.workload.name)
-            raise wire.Failed(protocol.UNSUPPORTED, failed.message, failed.log_excerpt) from None
+            if failed.fault is Fault.SUBJECT:
+                failed.status = protocol.UNSUPPORTED
+            raise failed from None
 
     def active(self) -> ContextManager[None]:
         return contextlib.nullcontext()
@@ -180,6 +187,7 @@ class ModelReference:
             return self.workload.named(call(), given)
 
 
+@enters_subject
 def compile_forward(model: Any) -> None:
     """Its calls go through torch.compile from now on. It stays the same object, with its own names of parameters."""
     model.forward = torch.compile(model.bound() if isinstance(model, operator_problem.Operator) else model.forward)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from . import dtypes, native, protocol, tensors
+from .blame import enters_subject
 from .kernels import Extension, blamed
 from .text import said
 
@@ -61,6 +62,7 @@ class Library(Extension):
     returns = False
     chooses = None  # what it says is asked of the extension that it was taken from
 
+    @enters_subject
     def __init__(self, path: str, workload: AttentionWorkload) -> None:
         with blamed(protocol.LOADING + os.path.basename(path)):
             library = self.library = open_library(path)
@@ -89,6 +91,7 @@ class Library(Extension):
         options = Options(ctypes.sizeof(Options), *called[1].shape[1:3], *map(_address, masks), keep_scale)
         self._run(entry, [ctypes.byref(options)], called, causal, scale)
 
+    @enters_subject
     def _run(self, entry: Any, options: list[Any], given: list[Any], causal: bool, scale: float) -> None:
         q, name = given[0], tensors.dtype_name(given[0])
         threads = 0 if q.is_cuda else torch.get_num_threads()
@@ -101,6 +104,7 @@ class Library(Extension):
             raise refused(f"{entry.__name__}: {reason} (code {code}, shape {list(q.shape)}, {name})")
 
 
+@enters_subject
 def _address(tensor: Any) -> Any:
     """RuntimeError where it has strides that the C interface cannot be told."""
     if tensor is not None and not tensor.is_contiguous():

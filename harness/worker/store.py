@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from . import kernels, operator_problem, outputs, problem_files, protocol, tensors, wire
+from . import blame, kernels, operator_problem, outputs, problem_files, protocol, tensors, wire
+from .blame import enters_subject
 
 INDEX = "index.json"
 
@@ -24,10 +25,10 @@ def store(request: wire.StoreRequest) -> wire.StoreResult:
         module = problem_files.module_of(request.problem, request.operator)
         dtype = getattr(torch, request.dtype)
         writer = Writer(request.out, request.most_bytes)
-        initial = tensors.each_float(list(module.get_init_inputs()), lambda tensor: tensor.to(dtype))
+        initial = tensors.each_float(_initial(module), lambda tensor: tensor.to(dtype))
         # KernelBench's own order: the seed, then the model, and the seed again before the inputs.
         torch.manual_seed(request.seed)
-        model = problem_files.construct(module.Model, initial).to(dtype)
+        model = _model(module, initial, dtype)
         state = {name: writer.encode(value, "weight") for name, value in model.state_dict().items()}
         sets, note, inputs = _inputs(module, request, writer)
         returned, writes = _outputs(model, operator_problem.laid_out(request.operator, inputs))
@@ -40,14 +41,27 @@ def store(request: wire.StoreRequest) -> wire.StoreResult:
             "trial_bytes": sum(map(_size_bytes, tensors.flat([*inputs, *returned]))),
             "writes": writes,
         }
+    except TooLarge as error:
+        raise wire.Failed(protocol.KILLED, blame.skipped(str(error), blame.ROOM), fault=protocol.Fault.LIMIT) from None
     except Exception as error:
-        status: protocol.Status = protocol.KILLED if isinstance(error, TooLarge) else protocol.CRASHED
         failed = kernels.failure(error, protocol.MAKING + (os.path.basename(request.problem) or "an operator"))
-        raise wire.Failed(status, failed.message, failed.log_excerpt) from None
+        if failed.status == protocol.UNSUPPORTED:
+            failed.status = protocol.CRASHED
+        raise failed from None
     path = os.path.join(request.out, INDEX)
     protocol.write_json(path, index)
     writer.files[INDEX] = protocol.sha256_file(path)
     return wire.StoreResult(protocol.OK, note, files=writer.files)
+
+
+@enters_subject
+def _initial(module: Any) -> list[Any]:
+    return list(module.get_init_inputs())
+
+
+@enters_subject
+def _model(module: Any, initial: list[Any], dtype: Any) -> Any:
+    return problem_files.construct(module.Model, initial).to(dtype)
 
 
 def _inputs(module: Any, request: wire.StoreRequest, writer: Writer) -> tuple[list[Any], str, list[Any]]:
@@ -113,4 +127,10 @@ class Writer:
             return {"dict": {key: self.encode(item, kind) for key, item in value.items()}}
         if value is None or isinstance(value, (bool, int, float, str)):
             return {"value": value}
-        raise TypeError(f"{type(value)} cannot be stored: only tensors, numbers, texts and lists of them")
+        return _refuse(value)
+
+
+@enters_subject
+def _refuse(value: Any) -> dict[str, Any]:
+    """Raise what a problem file made that is no input."""
+    raise TypeError(f"{type(value)} cannot be stored: only tensors, numbers, texts and lists of them")

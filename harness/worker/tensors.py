@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from . import dtypes
+from .blame import enters_subject
 
 # Quiet NaNs with a payload that no arithmetic produces: a NaN that the kernel computed is not mistaken for one.
 POISON = {"float16": 0x7EA5, "bfloat16": 0x7FE5, "float32": 0x7FE5A5A5}
@@ -225,9 +226,10 @@ def profiled(device: str) -> Any:
 def copying(call: Callable[[], Any], like: Any) -> Callable[[], Any]:
     """The call, and a copy of its output into memory of this call's own."""
     place = torch.empty_like(like)
-    return lambda: place.copy_(call())
+    return enters_subject(lambda: place.copy_(call()))
 
 
+@enters_subject
 def synchronise(device: str) -> None:
     if device == "cuda":
         torch.cuda.synchronize()

@@ -91,7 +91,15 @@ def describe_validation(
         return recipe.trials - (target.against[0].passed.get(decides, 0) if target.against else 0)
 
     recipe, target = max(failed, key=failures)
+    if target.fault is not protocol.Fault.SUBJECT:  # it says so of no recipe
+        return target.status, target.message
     return target.status, target.message if subject != protocol.KERNEL else f"{recipe.recipe}: {target.message}"
+
+
+def find_fault(recipes: Iterable[wire.RecipeResult], subject: str) -> protocol.Fault:
+    """Return who failed where the subject did not end well."""
+    faults = [target.fault for recipe in recipes for target in recipe.targets if target.target == subject]
+    return next((fault for fault in faults if fault is not protocol.Fault.SUBJECT), protocol.Fault.SUBJECT)
 
 
 def _decided(kernels: Iterable[Judged], decides: str, no_truth: str, said: str) -> tuple[protocol.Status, str]:

@@ -99,7 +99,8 @@ class Weighed:
 
     def fail(self, error: Failed) -> None:
         """It says nothing else then."""
-        self.result = wire.WeighedJob(error.status, error.message, error.log_excerpt, number=self.result.number)
+        self.result = wire.WeighedJob(protocol.OK, number=self.result.number)
+        self.result.fail(error)
 
     def add(self, trial: workloads.Trial, exact: Exacts, known: Known) -> None:
         """Read and judge one trial's outputs. `known` are the verdicts on outputs of this trial, by digest."""

@@ -7,7 +7,7 @@ field is. Standard library and Python 3.8 only.
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Tuple, Type
 
-from .protocol import Status
+from .protocol import Fault, Status
 
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform
@@ -39,20 +39,29 @@ class Reply:
 class Failed(Exception):
     """Ends what a task, or a part of it, was doing, with the status and the words that its `Result` gets."""
 
-    def __init__(self, status: Status, message: str, log_excerpt: str = "") -> None:
+    def __init__(
+        self, status: Status, message: str, log_excerpt: str = "", fault: Fault = Fault.SUBJECT
+    ) -> None:  # fmt: skip
         super().__init__(message)
-        self.status, self.message, self.log_excerpt = status, message, log_excerpt
+        self.status, self.message, self.log_excerpt, self.fault = status, message, log_excerpt, fault
 
 
 class Result(Reply):
-    """What a task gives: how it ended, one sentence, and the end of what was printed."""
+    """What a task gives: how it ended, one sentence, the end of what was printed, and who failed where it did not end
+    well."""
 
     status: Status
     message: str = ""
     log_excerpt: str = ""
+    fault: Fault = Fault.SUBJECT
 
     def fail(self, error: Failed) -> None:
         self.status, self.message, self.log_excerpt = error.status, error.message, error.log_excerpt
+        self.fault = error.fault
+
+    def to_error(self) -> Failed:
+        """The same as an exception. The code under test may have written it, and without end."""
+        return Failed(self.status, self.message[:8000], self.log_excerpt[-8000:], self.fault)
 
 
 # -- what requests are made of ----------------------------------------------------------------------------

@@ -20,10 +20,11 @@ from harness.schema.records import Agreement, Outcome, RecipeResult, TargetResul
 from harness.schema.run_records import Cell
 from harness.stats.outputs import Errors, errors_moved, rates_differ
 from harness.worker import protocol
+from harness.worker.protocol import Fault
 from reports import model
 from reports.compare import properties
 from reports.compare.outputs import other_types
-from reports.load.evidence import Evidence
+from reports.load.evidence import Evidence, unblamed
 from reports.model import Bits, Correctness, CorrectnessSide, OutputSide, Rate, RecipeSide
 from reports.text import NONFINITE, number, words
 
@@ -93,7 +94,7 @@ def side(evidence: Evidence, cell: Cell, target: str) -> CorrectnessSide:
     precision = record.precision if is_kernel else record.reference_precision
     precision = next((result.precision for _, result in results if result.precision), precision)
     is_subject = is_kernel or cell.kernel in evidence.run.pytorch
-    outcome = record if is_subject else _of_reference(record, rate, [result for _, result in results])
+    outcome = unblamed(record if is_subject else _of_reference(record, rate, [result for _, result in results]))
     # Against a reference there is no unit of rounding; the dtype's own tolerance is the milder of the other two.
     milder = "strict" if record.decides == "strict" else "kernelbench"
     return CorrectnessSide(
@@ -101,6 +102,7 @@ def side(evidence: Evidence, cell: Cell, target: str) -> CorrectnessSide:
         status=outcome.status,
         message=outcome.message,
         log_excerpt=outcome.log_excerpt,
+        fault=outcome.fault,
         record=evidence.validation_pointer(record),
         measured_with=None if is_kernel else cell.kernel,
         decides=rule,
@@ -197,7 +199,7 @@ def _of_reference(record: ValidationRecord, rate: Rate | None, results: list[Tar
         return worst
     if not results:
         status = record.status if record.status in FAILED else "not_run"
-        return Outcome(status=status, message=record.message or "it was not validated here")
+        return Outcome(status=status, message=record.message or "it was not validated here", fault=record.fault)
     if rate is None:
         return Outcome(status="not_run", message="its outputs were not compared with anything")
     return Outcome(status="ok" if rate.passed == rate.trials else "wrong")
@@ -298,7 +300,7 @@ def _verdict(
         also = f"; {then} fails too" if before in FAILED else ""
         return model.BROKEN, f"{words(now)}: {message}{also}"
     if now == "not_run":
-        return model.UNDECIDED, f"not run: {message}"
+        return model.UNDECIDED, f"{'not run' if this.fault is Fault.SUBJECT else 'skipped'}: {message}"
     if now == "unsupported":
         if before == "unsupported":
             return model.UNSUPPORTED, f"refused in both: {message}"

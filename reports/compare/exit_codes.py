@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from harness import errors
 from harness.stats import decide
+from harness.worker.protocol import Fault
 from reports import model
 from reports.load.evidence import Evidence
 from reports.model import Comparison, Latency
@@ -112,9 +113,16 @@ def exit_codes(
     verdicts += [timed.verdict for row in rows for timed in row.timed if "latency" in fail_on]
     blind = "latency" in fail_on and bool(unseen(evidence, rows, detect))
     blind |= "memory" in fail_on and any(map(_memory_unseen, compared))
+    blind |= "correctness" in fail_on and any(map(_skipped, compared))
     if blind or (strict and any(verdict in OPEN for verdict in verdicts)):
         codes.append(errors.UNDECIDED)
     return codes
+
+
+def _skipped(row: Comparison) -> bool:
+    """Return whether kernel-matrix could not measure here what ran before: no gate passes what it did not see."""
+    judged = row.correctness
+    return judged.this.fault is not Fault.SUBJECT and judged.baseline.status == "ok"
 
 
 def _correctness_gate(row: Comparison) -> bool:

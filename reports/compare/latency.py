@@ -24,7 +24,7 @@ from reports import model
 from reports.compare.correctness import FAILED
 from reports.compare.gpus import ceiling_of, rates
 from reports.compare.properties import differs_though_right, is_wrong
-from reports.load.evidence import Evidence
+from reports.load.evidence import Evidence, unblamed
 from reports.load.launches import Launch
 from reports.model import CorrectnessSide, Judged, Latency, LatencySide, OnGpu
 from reports.text import ratio_interval, words
@@ -102,7 +102,8 @@ def _without(evidence: Evidence, found: list[Launch], launched: list[LaunchRecor
         first = launched[0]
     if first is None:
         return Outcome(status="not_run", message="the run has no launch of it")
-    return Outcome(status=first.status, message=first.message, log_excerpt=first.log_excerpt)
+    log, fault = first.log_excerpt, first.fault
+    return unblamed(Outcome(status=first.status, message=first.message, log_excerpt=log, fault=fault))
 
 
 def _on_gpu(found: list[Launch]) -> OnGpu:

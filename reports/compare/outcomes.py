@@ -7,6 +7,7 @@ from statistics import median
 
 from harness.schema.records import Outcome
 from harness.worker import protocol
+from harness.worker.protocol import Fault
 from reports.compare.rows import is_control
 from reports.load.evidence import Evidence
 
@@ -95,7 +96,8 @@ def failures(evidence: Evidence) -> list[Failure]:
 
     def add(what: str, place: str, outcome: Outcome) -> None:
         """One entry for all places where the same thing failed with the same message."""
-        if outcome.status not in ("ok", "not_run", "wrong") or (outcome.status == "wrong" and outcome.message):
+        told = outcome.status not in ("ok", "not_run", "wrong") or (outcome.status == "wrong" and outcome.message)
+        if told or outcome.fault is not Fault.SUBJECT:
             key = (what, outcome.status, outcome.message)
             new = Failure(where=what, places=[], status=outcome.status, message=outcome.message, log_excerpt="")
             entry = found.setdefault(key, new)

@@ -37,7 +37,8 @@ from harness.schema.run_records import Cell, KernelInfo, RunRecord, WorkloadInfo
 from harness.schema.storage import KIND_OF, Run, load_any
 from harness.stats.decide import look_counts
 from harness.typed import typed
-from harness.worker import protocol
+from harness.worker import blame, protocol
+from harness.worker.protocol import Fault
 from reports.load.launches import Launch, escapes, group_launches
 
 Keyed = tuple[str, ...]  # environment, kernel, workload and device; profiles: and target; swaps: no environment
@@ -200,19 +201,29 @@ class Evidence:
         if record is not None and record.status in protocol.RAN:
             return record
         missing = Outcome(status="not_run", message="the run has no validation record of it")
-        return self.blocked(cell, built=built) or record or missing
+        return unblamed(self.blocked(cell, built=built) or record or missing)
 
     def blocked(self, cell: Cell, *, built: bool = True) -> Outcome | None:
         """What keeps a cell from being measured at all. `built`: whether it takes the kernel's build; a reference does
         not."""
         stack = self.environments.get(cell.environment)
         build = self.builds.get((cell.environment, cell.kernel, cell.device)) if built else None
-        for record, failed in ((stack, "the environment failed"), (build, "the build failed")):
-            if record is not None and record.status != "ok":
-                return Outcome(status=record.status, message=record.message or failed, log_excerpt=record.log_excerpt)
+        if stack is not None and stack.status != "ok":
+            why = blame.BECAUSE + (stack.message or "the environment failed")
+            return Outcome(status=stack.status, message=why, log_excerpt=stack.log_excerpt, fault=Fault.ENVIRONMENT)
+        if build is not None and build.status != "ok":
+            given = build.model_dump(include=set(Outcome.model_fields))
+            return unblamed(Outcome(**given | {"message": build.message or "the build failed"}))
         if build is not None and not build.runnable:
             return Outcome(status="not_run", message=build.message or "compiled only: no device to run it on")
         return None
+
+
+def unblamed(outcome: Outcome) -> Outcome:
+    """Return an outcome that says nothing of the code under test where that did not fail: it was skipped."""
+    if outcome.fault is Fault.SUBJECT or outcome.status in (protocol.NOT_RUN, protocol.BROKEN):
+        return outcome
+    return outcome.model_copy(update={"status": protocol.NOT_RUN})
 
 
 def torch_of(stack: EnvironmentRecord) -> str:

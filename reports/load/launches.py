@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from harness.schema.records import LaunchRecord, Memory, Status, Timing
 from harness.stats.medians import COLD, HOT, time_us
+from harness.worker.protocol import Fault
 
 # The message of launches from before they recorded whether calls escaped.
 UNWRITTEN = "outputs unwritten: what a call does is not in the graph"
@@ -20,6 +21,7 @@ class Launch(NamedTuple):
     status: Status
     message: str
     log_excerpt: str
+    fault: Fault
     median_us: float | None
     samples: int
     correct: bool | None
@@ -68,6 +70,7 @@ def _launch(record: LaunchRecord, timing: Timing) -> Launch:
         status=status,
         message=message,
         log_excerpt=timing.log_excerpt,
+        fault=timing.fault,
         median_us=time_us(timing, COLD),
         samples=len(timing.samples_us),
         correct=timing.correct,

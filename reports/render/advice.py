@@ -46,7 +46,9 @@ from reports.render.verdict_text import (
     UNREPEATABLE,
     WRONG,
     Told,
+    most_of,
     outcome,
+    outcome_text,
     sides,
 )
 from reports.text import bisect_command, message_text, shape_text, short, words
@@ -264,7 +266,7 @@ def open_questions(evidence: Evidence, told: Told) -> list[str]:
         for name, side in own.items():
             word = outcome(side)
             if word not in (RIGHT, WRONG, UNREPEATABLE) and (side.message or word == ABSENT):
-                text = f"{word}: {message_text(side)}"
+                text = f"{outcome_text(side)}: {message_text(side, most_of(side))}"
                 found.setdefault(text, []).append((row.workload, name))
         if row.correctness.verdict == model.UNDECIDED and ABSENT not in map(outcome, own.values()):
             text = f"correctness undecided: {short(row.correctness.why, 200)}"

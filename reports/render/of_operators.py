@@ -7,12 +7,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from harness.worker import protocol
+from harness.worker.protocol import Fault
 from reports import model
 from reports.attribute.causes import Cause
 from reports.compare.outputs import OtherType, forms, other_bits, other_types
 from reports.compare.rows import OPERATOR
 from reports.model import Comparison
-from reports.render.verdict_text import BROKE, LESS_EXACT, REFUSED, RETYPED, RIGHT, SLOWER, WRONG, Told, outcome
+from reports.render.verdict_text import (
+    BROKE,
+    LESS_EXACT,
+    REFUSED,
+    RETYPED,
+    RIGHT,
+    SLOWER,
+    WRONG,
+    Told,
+    most_of,
+    outcome,
+    outcome_text,
+)
 from reports.render.verdict_text import sides as sides_of
 from reports.text import count_of, message_text, short
 
@@ -100,7 +113,9 @@ def open_questions(told: Told) -> list[str]:
     for row in told.rows:
         for name, side in sides_of([row]).items():
             if outcome(side) not in (RIGHT, WRONG) and side.message and protocol.HAS_NO not in side.message:
-                found.setdefault(message_text(side), []).append(f"{row.workload} {told.where([name])}")
+                words = "" if side.fault is Fault.SUBJECT else f"{outcome_text(side)}: "
+                text = words + message_text(side, most_of(side))
+                found.setdefault(text, []).append(f"{row.workload} {told.where([name])}")
     return [f"{text} ({_listed(places)})" for text, places in found.items()]
 
 

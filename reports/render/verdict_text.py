@@ -11,6 +11,7 @@ from packaging.version import InvalidVersion
 from packaging.version import Version as Number
 
 from harness.worker import protocol
+from harness.worker.protocol import Fault
 from reports import model
 from reports.compare.memory import memory_text
 from reports.compare.outputs import by_other_type, notes_text
@@ -24,6 +25,7 @@ from reports.text import change_text, memory_change, percent, rate_text, time_te
 RIGHT, WRONG, UNBUILT, UNLOADED, REFUSED = "right", "wrong", "does not build", "does not load", "refused"
 UNREPEATABLE = "not repeatable"  # which `deterministic: true` asks for, though every output is within tolerance
 OPEN, ABSENT = "cannot be judged", "not run"
+SKIPPED = "skipped"  # in words: not run, for no fault of its own
 NOT_THERE = "not there"
 STOPPED = {protocol.CRASHED: "crashes", protocol.TIMED_OUT: "times out", protocol.KILLED: "is killed"}
 # Right when it was validated, and not when it was timed.
@@ -67,6 +69,7 @@ ORDER = tuple(STATES)
 COLOURS = {
     RIGHT: model.PASS, **dict.fromkeys((*WRONGS, UNREPEATABLE, LATENT), model.FAILING),
     REFUSED: model.UNSUPPORTED, NOT_THERE: model.UNSUPPORTED, OPEN: model.UNDECIDED, ABSENT: NOT_RUN,
+    SKIPPED: NOT_RUN,
 }  # fmt: skip
 
 
@@ -106,9 +109,17 @@ def correctness_word(row: Comparison) -> str:
 
 
 def outcome_text(side: CorrectnessSide) -> str:
-    """The same for people: an operator that a version lacks is not refused there."""
+    """The same for people: an operator that a version lacks is not refused there, and what kernel-matrix could not
+    measure was skipped."""
     word = outcome(side)
+    if word == ABSENT and side.fault is not Fault.SUBJECT:
+        return SKIPPED
     return NOT_THERE if word == REFUSED and protocol.HAS_NO in side.message else word
+
+
+def most_of(side: CorrectnessSide) -> int:
+    """Return how much is shown of its message, in characters: what says what to do is shown whole."""
+    return 300 if side.fault is Fault.SUBJECT else 1000
 
 
 def sides(rows: Iterable[Comparison]) -> dict[str, CorrectnessSide]:
@@ -388,14 +399,16 @@ class Told:
         rows = [row for row in self.rows if environment in (row.environment, row.baseline)]
         own_sides = [sides([row])[environment] for row in {row.workload: row for row in rows}.values()]
         counted = Counter(map(outcome_text, own_sides))
-        worst = next((word for word in (*BAD, REFUSED, NOT_THERE, ABSENT, OPEN, RIGHT) if counted[word]), ABSENT)
+        order = (*BAD, REFUSED, NOT_THERE, ABSENT, SKIPPED, OPEN, RIGHT)
+        worst = next((word for word in order if counted[word]), ABSENT)
         worst = LATENT if worst == RIGHT and self.faults else worst
         text = worst if len(counted) < 2 or worst == LATENT else f"{worst} on {counted[worst]} of {counted.total()}"
         own = [row for row in rows if row.environment == environment and not row.alone]
         right = [row for row in own if row in self.right_rows] or own
         if len(self.workloads) == 1 and rows and (rate := sides(rows[:1])[environment].rate):
             text += f", {rate_text(rate)} trials pass" if rate.passed < rate.trials else ""
-        broke = worst != ABSENT and any(r.correctness.verdict in model.WORSE and correctness_moved(r) for r in own)
+        moved = any(row.correctness.verdict in model.WORSE and correctness_moved(row) for row in own)
+        broke = moved and worst not in (ABSENT, SKIPPED)
         verdict = model.REGRESSED if broke else COLOURS.get(worst, model.BROKEN)
         if not own:
             medians = {row.latency.baseline.median_us for row in rows} - {None}

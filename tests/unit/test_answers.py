@@ -145,18 +145,18 @@ def test_kernels_of_one_line_keep_it_in_the_comment(tmp_path: Path) -> None:
     assert "one, three (cpu): fine: right in 2.1.0 and in 2.5.0, and as fast" in text
 
 
-STOPPED: list[dict[str, Any]] = [
-    {"stacks": {NEXT: Outcome(status="broken", message="another torch")}},
-    {"cases": {(NEXT, "kernel", "seed-fp16"): Case(missing=True)}},
+STOPPED: list[tuple[dict[str, Any], str]] = [
+    ({"stacks": {NEXT: Outcome(status="broken", message="another torch")}}, "skipped"),
+    ({"cases": {(NEXT, "kernel", "seed-fp16"): Case(missing=True)}}, "not run"),
 ]
 
 
-@pytest.mark.parametrize("changes", STOPPED)
-def test_what_did_not_run_is_neither_fine_nor_undecided(changes: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("changes", "word"), STOPPED)
+def test_what_did_not_run_is_neither_fine_nor_undecided(changes: dict[str, Any], word: str, tmp_path: Path) -> None:
     answer = only(tmp_path, spec(**(TIMED | changes)))
-    assert answer.state == "not run" and "right in 2.1.0, not run in 2.5.0" in answer.what
-    assert any(text.startswith("not run: ") and "in 2.5.0" in text for text in answer.open)
-    assert answer.grid["attention_scalar"][1].outputs == "not run"
+    assert answer.state == "not run" and f"right in 2.1.0, {word} in 2.5.0" in answer.what
+    assert any(text.startswith(f"{word}: ") and "in 2.5.0" in text for text in answer.open)
+    assert answer.grid["attention_scalar"][1].outputs == word
 
 
 def test_kernels_that_were_planned_nowhere_are_named_with_the_reason(tmp_path: Path) -> None:
