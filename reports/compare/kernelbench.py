@@ -32,7 +32,7 @@ NOT_ITS_FAULT = frozenset({"not_run", "broken", "undecidable"})
 @dataclass(frozen=True, kw_only=True)
 class Solution:
     """One pair in one environment. `speedup` is None where one side has no times; the interval where launches are too
-    few. `why` says what is wrong, or missing."""
+    few. `why` says what is wrong, or missing, and `no_ratio` why the control permits no speed-up."""
 
     problem: str
     kernel: str
@@ -44,10 +44,13 @@ class Solution:
     high: float | None
     launches: int
     left_out: bool
+    no_ratio: str = ""
 
     @property
     def speedup_text(self) -> str:
         """1.31x [1.28, 1.35]: over the reference, above 1 is faster."""
+        if self.no_ratio:
+            return f"correct; {self.no_ratio}"
         return "correct; no times" if self.speedup is None else ratio_interval(self.speedup, self.low, self.high, ".3g")
 
     def exceeds(self, p: float) -> bool:
@@ -56,7 +59,7 @@ class Solution:
 
     def undecided(self, p: float) -> bool:
         if not self.correct or p == 0 or self.speedup is None:
-            return False
+            return bool(self.no_ratio) and p > 0
         return self.low is None or self.high is None or self.low <= p < self.high
 
 
@@ -134,12 +137,13 @@ def solution(evidence: Evidence, cell: Cell, problem: str) -> Solution:
         kernel=cell.kernel,
         workload=cell.workload,
         correct=not wrong and not refused and record is not None and record.status == "ok",
-        why=wrong or unknown or no_ratio,
+        why=wrong or unknown,
+        no_ratio=no_ratio,
         speedup=statistics.median(ratios) if ratios else None,
         low=low,
         high=high,
         launches=len(ratios),
-        left_out=not wrong and (record is None or record.status in NOT_ITS_FAULT or not timed or bool(no_ratio)),
+        left_out=not wrong and (record is None or record.status in NOT_ITS_FAULT or not timed),
     )
 
 
