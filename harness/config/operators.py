@@ -22,7 +22,6 @@ COMPILED_GROUP = 5  # of those that are compiled in it
 COMPILED = ".compiled"  # ends the name of what is
 VALUES = ("normal", "uniform", "positive", "integers", "boolean", "positive_definite")
 KEYS = ("shape", "values", "below", "layout", "strides", "requires_grad")  # of a tensor
-IN_PLACE = "write a problem file whose Model calls it on a copy, x.clone(), and give problem: mine/in_place.py instead"
 SHAPE = "a shape, such as [64, 4096]; or with its values: {shape: [64], values: integers, below: 100}"
 
 

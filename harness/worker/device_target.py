@@ -63,7 +63,7 @@ class DeviceTarget(Target):
         between them does."""
         both: list[Target] = [self] if beside is None else [self, beside]
         self.random.shuffle(both)
-        self._each(both, Target.sample_alone, references)
+        self._each(both, lambda target, peer: target.sample_alone(peer), references)
 
     def sample_alone(self, references: Peer) -> None:
         """Cold times, then hot ones; and of a kernel, whether both agree with what its orders took."""

@@ -16,6 +16,7 @@ from harness.config.matrix import parse_matrix
 from harness.errors import DONE
 from harness.isolate.host import HostPython
 from harness.preflight import preflight, sources
+from harness.preflight.findings import Findings
 from harness.run import prepare
 from tests.conftest import ROOT
 
@@ -26,6 +27,8 @@ PREBUILT = "152790-cxx11-abi"
 @pytest.fixture(autouse=True)
 def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No connection, GPU or nvcc, and the cache in a temporary folder."""
+    for name in ("check_packages", "check_interpreters"):  # which ask an index, and uv
+        monkeypatch.setattr(preflight, name, lambda *given: Findings())
     monkeypatch.setenv("KERNEL_MATRIX_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(indexes, "probe_index", lambda index: "")
     for module in (preflight, prepare):

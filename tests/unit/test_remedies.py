@@ -108,13 +108,6 @@ def test_the_list_of_an_operators_dtypes_is_offered_as_a_list() -> None:
     )  # fmt: skip
 
 
-def test_an_operator_that_writes_over_its_input_is_not_renamed_to_one_that_may_not_exist() -> None:
-    error = errors_of(with_value(("operators", 0, "operator"), "torch.Tensor.exponential_"))
-    assert error is not None
-    _, remedy = problem_and_remedy(error, Matrix)
-    assert "torch.Tensor.exponential" not in remedy and "problem: mine/in_place.py" in remedy
-
-
 @pytest.mark.process
 def test_a_near_name_exists_is_called_and_may_be_written(tmp_path: Path) -> None:
     """By a torch of our own: the names that it has are known."""
