@@ -1,0 +1,1 @@
+"""Cases of meaning that changed between versions: planted and public ones, and controls."""
