@@ -12,7 +12,7 @@ from harness.config.shipped import ROOT
 from tests.meaning.score import HERE, Outcome, load_cases, render, score
 
 LATEST = HERE / "reports" / "latest"
-RUN = ("--quick", "--launches=1", "--device=cpu", "--explain=never")
+RUN = ("--launches=1", "--device=cpu", "--explain=never")
 
 
 def main(argv: list[str]) -> int:
