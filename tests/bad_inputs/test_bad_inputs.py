@@ -15,6 +15,8 @@ import pytest
 from harness.cli import main
 from harness.config import indexes
 from harness.config.interpreters import Interpreter
+from harness.preflight import preflight
+from harness.preflight.findings import Findings
 from harness.run import prepare
 from tests.bad_inputs.case import MATRIX, Case, faults
 from tests.bad_inputs.command_cases import COMMAND_LINE, STARTED_BY_NOX
@@ -74,6 +76,8 @@ def lay_out(folder: Path, case: Case, root: Path) -> None:
 def answer(case: Case, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
     as_nobody = case.locked and os.geteuid() == 0
     if as_nobody:
+        import pandas  # noqa: F401  # a command imports it late, and its files may be root's alone
+
         os.seteuid(NOBODY)
     try:
         code = main.main(shlex.split(case.command))
@@ -103,6 +107,8 @@ def test_it_says_what_is_wrong_where_and_what_to_do(
     monkeypatch.setattr(indexes, "probe_index", lambda index: "")
     monkeypatch.setattr(prepare, "host_facts", lambda: {"cpu": "test"})
     monkeypatch.setattr(prepare, "gpus", lambda: ())
+    for name in ("check_packages", "check_interpreters"):  # which ask an index, and uv; tests/unit/test_requirements.py
+        monkeypatch.setattr(preflight, name, lambda *given: Findings())
     python = Interpreter(path="/usr/bin/python3.11", version="3.11.2", headers=True)
     monkeypatch.setattr(prepare, "find_interpreter", lambda version: python)
     for name, value in case.variables.items():
