@@ -24,7 +24,7 @@ REAL = {"environments", "container", "gpu", "browser", "process"}
 SLOW = ("cluster", "container", "environments", "faults", "gpu")
 FAST = ("environments/test_matrix.py",)
 # Slow, and long: campaigns of random faults and kills, what compiles many kernels, packs a bundle or runs a corpus.
-# CI leaves them out: `nox -s tests_all -- ci`.
+# `nox -s tests_all -- ci` leaves them out.
 HEAVY = (
     "cluster/test_campaign.py", "container/test_bundle.py", "container/test_bundle_run.py",
     "container/test_compiling.py", "environments/test_components.py", "environments/test_corpus.py",

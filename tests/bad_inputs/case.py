@@ -77,7 +77,8 @@ def faults(case: Case, code: int, printed: str) -> list[str]:
     found += [f"a riddle: {word}" for word in RIDDLES if word in printed]
     found += [f"does not say {part!r}" for part in case.said if not holds(printed, part)]
     found += [f"{len(lines)} lines"] if len(lines) > LINES else []
-    return found + ([] if re.search(r"remedy: \S|Do: |the same command", printed) else ["no remedy"])
+    remedies = r"remedy: \S|help: \S|Do: |Correct that|the same command"
+    return found + ([] if re.search(remedies, printed) else ["no remedy"])
 
 
 def holds(printed: str, part: str) -> bool:

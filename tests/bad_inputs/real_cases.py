@@ -74,8 +74,8 @@ CPP = [
 ]  # fmt: skip
 PYTHON = [
     Faulty("raises", SOLUTION.format("", "raise RuntimeError('no such mode')"), ("crashes", "no such mode")),
-    Faulty("imports", SOLUTION.format("import flash_attn_99", "return x"), ("No module named 'flash_attn_99'",
-           "imports.py:2")),
+    Faulty("imports", SOLUTION.format("import flash_attn_99", "return x"), ("skipped",
+           "No module named 'flash_attn_99'", "add the package that brings flash_attn_99 to `packages`")),
     Faulty("syntax", SOLUTION.format("def f(:", "return x"), ("invalid syntax", "syntax.py, line 2")),
     Faulty("other", SOLUTION.format("", "return x").replace("ModelNew", "Modelnew"), ("other.py defines no ModelNew",)),
     Faulty("exits", SOLUTION.format("import sys; sys.exit(3)", "return x"), ("SystemExit: 3",)),

@@ -69,7 +69,7 @@ PLANTED = {
     "inputs": ("store", ["tensors:to_array", "draws:_spread", "store:_inputs", "protocol:write_atomically"]),
     "candidate": (
         "candidate",
-        ["problem:ProblemWorkload.arguments", "tensors:has_poison", "candidate:store", "candidate:_mutated"],
+        ["problem:ProblemWorkload.arguments", "tensors:has_poison", "candidate:store", "candidate:_changed"],
     ),
     "truth": ("judge", ["emulation:exact", "truth:Cache.get", "problem:ProblemWorkload._computed"]),
     "judging": ("judge", ["judge:look", "judge:nearer", "judging:_as_output", "judge:read_output", "power:prove"]),

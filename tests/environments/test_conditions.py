@@ -67,7 +67,7 @@ def benches(pinned_pythons: list[Path], tmp_path_factory: pytest.TempPathFactory
     made = [Bench(environment, faulty) for environment in staged]
     for bench in made:
         compiled = bench.library(FOLDER / "poison.cpp", bench.probe)
-        assert compiled == {"status": "ok", "message": "", "log_excerpt": ""}
+        assert compiled["status"] == "ok", compiled
     yield made
 
 
