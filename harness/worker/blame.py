@@ -16,16 +16,14 @@ import os
 import sys
 import traceback
 from types import CodeType
-from typing import Any, Callable, Iterator, TypeVar
+from typing import Any, Callable, TypeVar
 
-from . import protocol, wire
+from . import protocol, text, wire
 from .protocol import Fault
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
-EXCERPT_CHARACTERS = 8000
-MOST_CHAINED = 20
 BECAUSE = "kernel-matrix could not measure this here, because "
 REPORT = "report it with this log: it is a fault of kernel-matrix, and of nothing that it measures"
 ROOM = "give its processes more: limits.memory_gib, limits.processes or limits.output_gib in matrix.yaml"
@@ -78,14 +76,14 @@ def find_fault(error: BaseException) -> tuple[Fault, str]:
     """(who failed, what to do)."""
     if issubclass(type(error), wire.Failed):  # it was decided where that was raised
         return getattr(error, "fault", Fault.SUBJECT), ""
-    for each in _chained(error):
+    for each in text.chain(error):
         found = _environments(each)
         if found is not None:
             return found
-    text = _text(error)
-    if DEVICE in text or _in_subject(error):
+    message = text.text_of(error)
+    if DEVICE in message or _in_subject(error):
         return Fault.SUBJECT, ""
-    return Fault.TOOL, next((help for words, help in HELP.items() if words in text), REPORT)
+    return Fault.TOOL, next((help for words, help in HELP.items() if words in message), REPORT)
 
 
 def _environments(error: BaseException) -> tuple[Fault, str] | None:
@@ -96,8 +94,8 @@ def _environments(error: BaseException) -> tuple[Fault, str] | None:
     if issubclass(kind, OSError) and error.errno in REFUSALS:  # type: ignore[attr-defined]
         return Fault.LIMIT, REFUSALS[error.errno]  # type: ignore[attr-defined]
     if issubclass(kind, (RuntimeError, ImportError, OSError)):
-        text = _text(error)
-        help = next((help for words, help in SAID.items() if words in text), "")
+        message = text.text_of(error)
+        help = next((help for words, help in SAID.items() if words in message), "")
         if help:
             return Fault.LIMIT, help
     if issubclass(kind, ModuleNotFoundError):
@@ -116,16 +114,6 @@ def is_installed(package: str) -> bool:
         return False
 
 
-def _chained(error: BaseException) -> Iterator[BaseException]:
-    """The exception, and those that it was raised for."""
-    found: BaseException | None = error
-    for _ in range(MOST_CHAINED):
-        if found is None:
-            return
-        yield found
-        found = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
-
-
 def _in_subject(error: BaseException) -> bool:
     """Whether the last function of this package that it came through calls the code under test; whether it came
     through none."""
@@ -139,22 +127,9 @@ def _in_subject(error: BaseException) -> bool:
 
 
 def _last_line(error: BaseException) -> str:
-    lines = _text(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[-1].strip() if lines else '(no message)'}"
-
-
-def _text(error: BaseException) -> str:
-    """Its message, printable, whatever it does when it is asked."""
-    try:
-        text = str.__str__(str(error))[-EXCERPT_CHARACTERS:]
-    except BaseException:
-        return ""
-    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return f"{text.type_name(error)}: {text.last_line(text.text_of(error)) or '(no message)'}"
 
 
 def _excerpt(error: BaseException) -> str:
-    try:
-        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    except BaseException:
-        return ""
-    return text[-EXCERPT_CHARACTERS:]
+    whole = text.said(lambda: "".join(traceback.format_exception(type(error), error, error.__traceback__)))
+    return whole[-text.EXCERPT_CHARACTERS :]
