@@ -40,6 +40,11 @@ LESS_ORDER_US, LESS_MORE_US = 150.0, 8.0  # the same, for a whole order; and for
 OrderOf = Callable[[int], Tuple[bytes, bytes]]  # of so many calls: its kind and its payload
 
 
+def _sample_alone(target: Target, references: Peer) -> None:
+    assert isinstance(target, DeviceTarget)
+    target.sample_alone(references)
+
+
 def _replay(*, cold: bool) -> OrderOf:
     return lambda calls: (channel.REPLAY, REPLAY_ORDER.pack(calls, cold))
 
@@ -63,7 +68,7 @@ class DeviceTarget(Target):
         between them does."""
         both: list[Target] = [self] if beside is None else [self, beside]
         self.random.shuffle(both)
-        self._each(both, lambda target, peer: target.sample_alone(peer), references)
+        self._each(both, _sample_alone, references)
 
     def sample_alone(self, references: Peer) -> None:
         """Cold times, then hot ones; and of a kernel, whether both agree with what its orders took."""

@@ -70,7 +70,7 @@ def launch(request: wire.TimeRequest) -> wire.TimeResult:
             row.order = order
         result.timings = rows
         for row in rows:
-            lead, beside = pair_of(row, rows)
+            lead, beside = pair_of(row, rows, request.rows)
             for each, other in ((lead, beside), (row, None)):
                 if not is_measured(each):
                     result.sampling_s += measured.row(each, other)
@@ -107,13 +107,16 @@ def is_measured(row: wire.Timing) -> bool:
     return bool(row.samples_us) or row.status != protocol.OK
 
 
-def pair_of(row: wire.Timing, rows: list[wire.Timing]) -> tuple[wire.Timing, wire.Timing | None]:
+def pair_of(
+    row: wire.Timing, rows: list[wire.Timing], asked: list[list[str]]
+) -> tuple[wire.Timing, wire.Timing | None]:
     """Return the two rows that are sampled in turns, one in each process, if this is one of them: the kernel and the
-    first of its references on the same workload. Return any other row alone."""
+    first of its references on the same workload, by the order in which they were `asked` for. Return any other row
+    alone."""
     same = [each for each in rows if each.workload == row.workload]
     kernels = [each for each in same if each.target == protocol.KERNEL]
     others = [each for each in same if not is_in_kernels_process(each.target)]
-    others = sorted(others, key=lambda each: (each.target.endswith(protocol.BACKWARD), each.target))
+    others.sort(key=lambda each: asked.index([each.workload, each.target]))
     if not kernels or not others or row not in (kernels[0], others[0]):
         return row, None
     return kernels[0], others[0]

@@ -198,10 +198,6 @@ class Target:
                 references.aside = aside
         return targets
 
-    def sample_alone(self, references: Peer) -> None:
-        """Warm up and sample, with no other target in turns."""
-        self.sample(references)
-
     def begin(self, references: Peer) -> None:
         """Get ready to sample."""
         self.row.warmup_calls = self._warm_up()

@@ -94,15 +94,16 @@ def _value(row: Launch, mode: str) -> float | None:
     return row.time_us(mode)
 
 
-def judge(evidence: Evidence, cell: Cell, reference: str, mode: str) -> CellVerdict:
-    """One cell against the reference in the same launches. Its own correctness; `gate` adds the other versions'."""
+def judge(evidence: Evidence, cell: Cell, reference: str, mode: str, blocked: str = "") -> CellVerdict:
+    """One cell against the reference in the same launches. Its own correctness; `gate` adds the other versions'.
+    `blocked`: why the control permits no ratio of times."""
 
     def judged(verdict: str, why: str) -> CellVerdict:
         return CellVerdict(cell=cell, mode=mode, reference=reference, verdict=verdict, why=why)
 
-    blocked = evidence.blocked(cell)
-    if blocked is not None and blocked.status in STOPPED:
-        return judged(STOPPED[blocked.status], blocked.message)
+    stopped = evidence.blocked(cell)
+    if stopped is not None and stopped.status in STOPPED:
+        return judged(STOPPED[stopped.status], stopped.message)
     own = correctness.side(evidence, cell, protocol.KERNEL)
     if own.status == protocol.WRONG or own.status in FAILED:
         return judged(WRONG, f"{words(own.status)}: {own.message}")
@@ -116,8 +117,8 @@ def judge(evidence: Evidence, cell: Cell, reference: str, mode: str) -> CellVerd
         return judged(UNDECIDED, f"the run has no {reference}; it has {', '.join(known)}")
     if evidence.run.quick and mode != MEMORY:
         return judged(UNDECIDED, "a quick run: its times are too short to decide")
-    if mode != MEMORY and (no_ratio := identical.blocked(evidence, cell.environment, cell.device)):
-        return judged(UNDECIDED, no_ratio)
+    if blocked:
+        return judged(UNDECIDED, blocked)
     of_kernel, of_reference = paired(evidence, cell, reference, mode)
     if not of_kernel:
         return judged(UNDECIDED, why_no_time(evidence, cell, reference, mode))
@@ -191,10 +192,11 @@ def gate(
     """Every cell and way to time, and where `memory_at_most` is given its memory. `reference`: by default what PyTorch
     picks. A kernel that is wrong in one version passes on that workload in none."""
     cells = list(chosen(evidence, kernels, workloads))
-    found = []
+    found, blocked = [], identical.blocked_places(evidence)
     for cell, info in cells:
         for mode in [mode for mode in latency.modes(cell.device) if mode in modes or cell.device == "cpu"]:
-            found.append(judge(evidence, cell, reference_of(info, reference), mode))
+            why = blocked.get((cell.environment, cell.device), "")
+            found.append(judge(evidence, cell, reference_of(info, reference), mode, why))
     found = decided(evidence, found, at_most)
     if memory_at_most is not None:
         used = [judge(evidence, cell, reference_of(info, reference), MEMORY) for cell, info in cells]

@@ -1,7 +1,7 @@
 """The control of a run: one reference, timed in the kernel's process and in the references', by the same lines of code.
 
 Whatever the harness does to the one and not to the other shows here, so a kernel's time over its reference's means no
-more than this ratio permits. `blocked` says why a run gives no such ratios. Pure.
+more than this ratio permits. `blocked_places` says why a run gives no such ratios. Pure.
 """
 
 from __future__ import annotations
@@ -79,10 +79,10 @@ def controls_of(evidence: Evidence) -> list[IdenticalControl]:
     return [_control(*place, found, evidence.confidence) for place, found in rows.items()]
 
 
-def blocked(evidence: Evidence, environment: str, device: str) -> str:
-    """Return why a run gives no ratio of a kernel to its reference there; empty where it does, or has no control."""
-    found = [each for each in controls_of(evidence) if (each.environment, each.device) == (environment, device)]
-    return found[0].blocked if found else ""
+def blocked_places(evidence: Evidence) -> dict[tuple[str, str], str]:
+    """Return why a run gives no ratio of a kernel to its reference, by environment and device; where it does, or has no
+    control, there is no entry."""
+    return {(each.environment, each.device): each.blocked for each in controls_of(evidence) if each.blocked}
 
 
 def _control(

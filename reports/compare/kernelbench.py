@@ -18,7 +18,7 @@ from harness.schema.records import LaunchRecord, ValidationRecord
 from harness.schema.run_records import Cell
 from harness.worker import protocol
 from reports.compare.correctness import OFF_STREAM
-from reports.compare.identical import blocked
+from reports.compare.identical import blocked_places
 from reports.compare.latency import median_interval
 from reports.load.evidence import Evidence
 from reports.load.launches import Launch, escapes
@@ -88,12 +88,13 @@ def scores(evidence: Evidence, count_missing: bool = False) -> list[Score]:
     pairs = run.kernelbench.pairs if run.kernelbench else {}
     whole = set(pairs) <= {kernel.name for kernel in run.kernels}  # with --kernel the other problems are not missing
     missing = len(run.kernelbench.missing) if run.kernelbench and whole else 0
+    blocked = blocked_places(evidence)
     places: dict[tuple[str, str], list[Solution]] = {}
     for cell in run.cells:
         known = evidence.environments.get(cell.environment)
         if cell.workload in names and (known is None or known.status == "ok"):
             problem = pairs.get(cell.kernel, names[cell.workload])
-            found = solution(evidence, cell, problem)
+            found = solution(evidence, cell, problem, blocked.get((cell.environment, cell.device), ""))
             places.setdefault((cell.environment, cell.device), []).append(found)
     return [
         score(environment, device, found, missing, count_missing) for (environment, device), found in places.items()
@@ -122,14 +123,15 @@ def _speedups(mine: list[Launch], theirs: list[Launch]) -> list[float]:
     return [times[row.block] / row.median_us for row in mine if row.median_us and row.block in times]
 
 
-def solution(evidence: Evidence, cell: Cell, problem: str) -> Solution:
+def solution(evidence: Evidence, cell: Cell, problem: str, blocked: str = "") -> Solution:
+    """Return one pair in one environment. `blocked`: why the control permits no ratio."""
     record = evidence.validations.get(cell.id)
     mine, theirs = evidence.timed(cell, protocol.KERNEL), evidence.timed(cell, protocol.MODEL)
     timed = any(row.status == "ok" for row in theirs)
     refused = bool(theirs) and not timed  # `Model` itself does not run here
     wrong = "" if refused else _wrong(record, mine, evidence.launches_of(cell))
     unknown = "" if wrong else _unknown(record, mine, theirs)
-    no_ratio = "" if wrong or unknown else blocked(evidence, cell.environment, cell.device)
+    no_ratio = "" if wrong or unknown else blocked
     ratios = [] if wrong or no_ratio else _speedups(mine, theirs)
     low, high = median_interval(ratios, evidence.confidence)
     return Solution(
@@ -176,23 +178,23 @@ def _unknown(record: ValidationRecord | None, mine: list[Launch], theirs: list[L
 def fast_p(evidence: Evidence) -> list[FastP]:
     """Per environment, kernel, device and reference. Workloads without times of both are left out, with the reason;
     a kernel that failed there counts as incorrect."""
+    blocked = blocked_places(evidence)
     problems: dict[tuple[str, str, str], list[Cell]] = {}
     for cell in evidence.run.cells:
         problems.setdefault((cell.environment, cell.kernel, cell.device), []).append(cell)
     found = [
-        _fast_p(evidence, cells, reference)
-        for (_, kernel, device), cells in problems.items()
+        _fast_p(evidence, cells, reference, blocked.get((environment, device), ""))
+        for (environment, kernel, device), cells in problems.items()
         for reference in evidence.references(kernel, device)
         if reference != protocol.MODEL
     ]
     return [each for each in found if each is not None]
 
 
-def _fast_p(evidence: Evidence, cells: list[Cell], reference: str) -> FastP | None:
+def _fast_p(evidence: Evidence, cells: list[Cell], reference: str, no_ratio: str) -> FastP | None:
     speedups: dict[str, float] = {}
     left_out: dict[str, str] = {}
     correct, failed = [], 0
-    no_ratio = blocked(evidence, cells[0].environment, cells[0].device)
     for cell in cells:
         record = evidence.validations.get(cell.id)
         mine = [row for row in evidence.timed(cell, protocol.KERNEL) if row.correct is not False]

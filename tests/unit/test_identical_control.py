@@ -9,7 +9,7 @@ import pytest
 
 from harness.schema.records import Load, Timing
 from harness.worker import measuring, wire
-from reports.compare.identical import ControlOutcome, blocked, controls_of
+from reports.compare.identical import ControlOutcome, blocked_places, controls_of
 
 PLACE = ("torch2.5.0", "cpu")
 
@@ -44,20 +44,21 @@ def test_identical_code_takes_the_same_time_or_there_are_no_ratios(
 ) -> None:
     run = evidence(*ratios, busy=busy, message="returned None")
     assert [each.outcome for each in controls_of(run)] == [outcome]
-    assert bool(blocked(run, *PLACE)) == (outcome is not ControlOutcome.HELD)
+    assert (PLACE in blocked_places(run)) == (outcome is not ControlOutcome.HELD)
 
 
 def test_what_forbids_a_ratio_is_said_with_its_numbers() -> None:
-    assert blocked(evidence(6.7, 6.9, 7.1), *PLACE) == (
+    assert blocked_places(evidence(6.7, 6.9, 7.1))[PLACE] == (
         "no ratio: the control failed: model in the kernel's process took 6.9 times (6.7 to 7.1, 3 replicates) what it "
         "took in the references' process; the limit is 1.03"
     )
-    assert "the control was not measured: returned None" in blocked(evidence(0.0, message="returned None"), *PLACE)
+    unmeasured = evidence(0.0, message="returned None")
+    assert "the control was not measured: returned None" in blocked_places(unmeasured)[PLACE]
 
 
 def test_a_run_without_a_control_is_not_blocked_by_one() -> None:
     run: Any = SimpleNamespace(launch_records={}, confidence=0.95)
-    assert controls_of(run) == [] and blocked(run, *PLACE) == ""
+    assert controls_of(run) == [] and blocked_places(run) == {}
 
 
 def request(seed: int) -> Any:
@@ -73,7 +74,9 @@ def test_the_control_comes_before_the_kernels_code_is_loaded_and_on_either_side_
 
 
 def test_the_kernel_is_sampled_in_turns_with_its_first_reference() -> None:
+    """The first in the request's order, as the control is, whatever the order in which rows are measured."""
     rows = [wire.Timing("ok", workload="w", target=target) for target in ("math", "kernel", "flash", "control:flash")]
     math, kernel, flash, control = rows
-    assert measuring.pair_of(kernel, rows) == measuring.pair_of(flash, rows) == (kernel, flash)
-    assert measuring.pair_of(math, rows) == (math, None) and measuring.pair_of(control, rows) == (control, None)
+    asked = [["w", target] for target in ("kernel", "flash", "math", "control:flash")]
+    assert measuring.pair_of(kernel, rows, asked) == measuring.pair_of(flash, rows, asked) == (kernel, flash)
+    assert [measuring.pair_of(row, rows, asked) for row in (math, control)] == [(math, None), (control, None)]
