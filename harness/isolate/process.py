@@ -23,7 +23,7 @@ from typing import IO
 import psutil
 
 from harness.isolate.logs import CappedLog
-from harness.worker.text import plain
+from harness.worker.text import last_line, plain
 
 GUARD = Path(__file__).with_name("guard.py")
 MARK = "KERNEL_MATRIX_CHILD"
@@ -73,7 +73,7 @@ class Ended:
     @property
     def last_line(self) -> str:
         """The last line of its log; empty where it printed nothing."""
-        return next((line.strip() for line in reversed(self.log.splitlines()) if line.strip()), "")
+        return last_line(self.log)
 
     @property
     def how(self) -> str:

@@ -88,7 +88,11 @@ class Launch:
         kernel with it."""
         info = self.context.plan.kernel(self.planned.kernel)
         names = info.references_on(self.planned.device)
-        works = [w for w in self.runs_kernel if names and _passes(self.validations[w], names[0])]
+        works = [
+            workload
+            for workload in self.runs_kernel
+            if names and any(status in protocol.RAN for status, _ in self._validated(workload, names[0]))
+        ]
         return [(works[index % len(works)], protocol.CONTROL + names[0])] if works else []
 
     @cached_property
@@ -289,15 +293,6 @@ class Launch:
         return Timing(
             workload=known.workload, target=self.subject, order=-1, status=status, message=message, fault=known.fault
         )
-
-
-def _passes(validation: ValidationRecord, reference: str) -> bool:
-    """Return whether a reference gave outputs in validation."""
-    return any(
-        target.target == reference and target.status in protocol.RAN
-        for recipe in validation.recipes
-        for target in recipe.targets
-    )
 
 
 def _backward(targets: Iterable[str]) -> list[str]:
