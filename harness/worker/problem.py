@@ -122,8 +122,8 @@ class ProblemWorkload:
         return model.to(device=device, dtype=getattr(torch, self.dtype)), note
 
     def bind(self, model: Any, arguments: Sequence[Any], contiguous: bool = False) -> Bound:
-        """Return a call that gives what the model returns, with `backward` and gradients beside it. `contiguous`: on
-        tensors that have no other layout, as its truth is computed, whatever becomes of others."""
+        """Return a call that gives what the model returns and, with `backward`, gradients beside it; and its
+        arguments. `contiguous`: on tensors that have no other layout, as its truth is computed."""
         given = operator_problem.laid_out(self.operator, arguments, contiguous)
         if not self.backward:
             return enters_subject(lambda: model(*given)), given
