@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from harness.schema.records import Device
 from harness.stats.effects import Estimate
-from harness.worker.protocol import Fault
+from harness.worker.protocol import DifferenceKind, Fault
 
 PASS = "pass"
 FAILING = "failing"
@@ -26,6 +26,10 @@ LESS_EXACT = "less_exact"
 MORE_EXACT = "more_exact"
 # Right in both environments, with an output of another dtype or shape.
 OTHER_TYPE = "other_type"
+# The two versions compute different things: their float64 results differ by more than rounding, and nothing shows which
+# of them is right. Or a model draws other numbers from the same seed.
+MEANING_CHANGED = "meaning_changed"
+OTHER_DRAWS = "other_draws"
 # A time that moved significantly, by about the minimum effect.
 ABOUT = "moved_about_the_threshold"
 UNDECIDED = "undecided"
@@ -39,6 +43,8 @@ VERDICTS = (
     REGRESSED,
     NO_LONGER_SUPPORTED,
     FAILING,
+    MEANING_CHANGED,
+    OTHER_DRAWS,
     LESS_EXACT,
     OTHER_TYPE,
     ABOUT,
@@ -53,7 +59,12 @@ VERDICTS = (
 )
 RIGHT = frozenset({PASS, LESS_EXACT, MORE_EXACT, OTHER_TYPE})  # in both
 EXACTNESS = frozenset({LESS_EXACT, MORE_EXACT})
-MOVED = frozenset({BROKEN, REGRESSED, NO_LONGER_SUPPORTED, IMPROVED, FIXED, NEWLY_SUPPORTED, OTHER_TYPE}) | EXACTNESS
+ANOTHER_MEANING = frozenset({MEANING_CHANGED, OTHER_DRAWS})
+MOVED = (
+    frozenset({BROKEN, REGRESSED, NO_LONGER_SUPPORTED, IMPROVED, FIXED, NEWLY_SUPPORTED, OTHER_TYPE})
+    | EXACTNESS
+    | ANOTHER_MEANING
+)
 WORSE = frozenset({BROKEN, REGRESSED, NO_LONGER_SUPPORTED})
 
 
@@ -166,6 +177,29 @@ class Bits:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MeaningChange:
+    """The float64 results of the baseline and of this environment differ by more than their rounding.
+
+    `outputs`: names of those that differ; the other fields are of the first: the recipe and the trial, the `index` of
+    the element that differs most, with its value in the baseline and here (where shapes differ, the shapes).
+    `right`: the environment whose gradients are the slopes of its outputs, where that is one of the two.
+    """
+
+    outputs: tuple[str, ...]
+    output: str
+    recipe: str
+    trial: int
+    kind: DifferenceKind
+    elements: int
+    of: int
+    index: tuple[int, ...]
+    before: str
+    here: str
+    right: str
+    record: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Correctness:
     verdict: str
     why: str
@@ -174,6 +208,7 @@ class Correctness:
     bits: Bits
     p_value: float | None = None
     q_value: float | None = None
+    meaning: MeaningChange | None = None
 
 
 # A GPU is timed twice: cold, with its L2 overwritten before each call, and hot, in replays of a CUDA graph. Of a

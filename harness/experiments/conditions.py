@@ -104,8 +104,8 @@ class Session:
         self.about = f"{cell.kernel}-{cell.device}-{cell.workload}-conditions"
         self.scratch = context.scratch(cell.environment, self.about)
         self.out = context.scratch(cell.environment, f"{self.about}.out")
-        self.truth = context.scratch("truth", f"{cell.workload}-conditions")
         workload = context.plan.workload(cell.workload)
+        self.truth = context.truth_folder(workload, cell.environment, "-conditions")
         built = context.builds[cell.environment, cell.kernel, cell.device]
         self.workload = workload_request(context, workload)
         self.kernel = kernel_request(context, cell.kernel, cell.device, built)

@@ -23,7 +23,7 @@ from harness.isolate.process import Gate
 from harness.run.folders import held, measure_lock
 from harness.schema.environment_records import BuildRecord, EnvironmentRecord
 from harness.schema.records import CellRecord, Device, LaunchRecord, Outcome, Status
-from harness.schema.run_records import GpuFacts
+from harness.schema.run_records import GpuFacts, WorkloadInfo
 from harness.schema.storage import AnyRecord, Run, refuse_without_space, save_record, without_paths
 from harness.worker import blame, codec, protocol, wire
 from harness.worker.protocol import Fault
@@ -123,6 +123,12 @@ class Context:
         artifact = self.artifact(built, built.key)
         if not is_whole(artifact, built):
             raise InfrastructureError(f"{artifact}: was removed or damaged while it was in use", START_AGAIN)
+
+    def truth_folder(self, workload: WorkloadInfo, environment: str, use: str = "") -> Path:
+        """Return the folder of a workload's float64 results. Each environment computes those of a problem with its own
+        PyTorch; those of attention are numpy's, and all environments share them."""
+        own = f"-{environment}" if workload.problem else ""
+        return self.scratch("truth", f"{workload.id}{own}{use}")
 
     def scratch(self, environment: str, name: str) -> Path:
         return self.run.folder / "scratch" / environment / name

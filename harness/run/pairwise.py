@@ -6,7 +6,7 @@ import itertools
 import os
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +19,15 @@ from harness.config.plan import Plan
 from harness.errors import RecordError
 from harness.progress import Display
 from harness.run.context import Context
-from harness.schema.records import Crossing, CrossingRecord, Device, ValidationRecord
+from harness.schema.records import Crossing, CrossingRecord, Device, TruthDifference, ValidationRecord
+from harness.schema.run_records import WorkloadInfo
 from harness.schema.storage import Run, load_record, save_record
-from harness.worker import protocol
+from harness.worker import dtypes, meaning, protocol
+from harness.worker.protocol import DifferenceKind
 
 Arrays = Mapping[str, np.ndarray]
 Pair = tuple[str, str]
+Truths = dict[tuple[str, int, str], dict[str, np.ndarray]]  # recipe, trial, output -> environment -> float64
 BLOCK_ELEMENTS = 1 << 15
 
 
@@ -55,22 +58,30 @@ class Sums:
     finite: int = 0
     total: float = 0.0
     largest: float | None = None
+    greatest: float | None = None  # magnitude of an element of either
 
     def add(self, other: Sums) -> None:
         for name in ("trials", "identical", "elements", "differing", "finite", "total"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        if other.largest is not None:
-            self.largest = other.largest if self.largest is None else max(self.largest, other.largest)
+        self.largest = _larger(self.largest, other.largest)
+        self.greatest = _larger(self.greatest, other.greatest)
+
+
+def _larger(one: float | None, other: float | None) -> float | None:
+    return other if one is None else one if other is None else max(one, other)
 
 
 def compare_block(outputs: Arrays) -> dict[Pair, Sums]:
     """Every pair of the same elements of all outputs. Values are made float64 once, and not once a pair."""
     values = {name: as_float64(block) for name, block in outputs.items()}
+    magnitudes = {name: float(np.abs(block[np.isfinite(block)]).max(initial=0.0)) for name, block in values.items()}
     by_pair = {}
     for one, two in itertools.combinations(outputs, 2):
         sums = Sums(elements=outputs[one].size, differing=differing(outputs[one], outputs[two]))
+        sums.greatest = max(magnitudes[one], magnitudes[two])
         if sums.differing:
-            difference = np.abs(values[one] - values[two])
+            with np.errstate(invalid="ignore"):  # infinities, of which none counts
+                difference = np.abs(values[one] - values[two])
             finite = difference[np.isfinite(difference)]
             sums.finite, sums.total = finite.size, float(finite.sum())
             sums.largest = float(finite.max()) if finite.size else None
@@ -120,10 +131,13 @@ def load_arrays(path: Path) -> Arrays:
 
 
 def compare_outputs(
-    kernel: str, workload: str, device: Device, validations: list[ValidationRecord], folder: Path
+    kernel: str, workload: WorkloadInfo, device: Device, validations: list[ValidationRecord], folder: Path
 ) -> CrossingRecord | None:
-    """Every stored target of every environment against every other, and against the truth. None without arrays."""
+    """Every stored target of every environment against every other, and against the truth; of a problem, whose truth
+    each environment computes, the truths too. None without arrays."""
+    shares_truth, dtype = workload.problem is None, workload.dtype
     outputs: dict[str, dict[str, dict[str, np.ndarray]]] = {}  # recipe -> trial -> "environment:target" -> array
+    truths: Truths = {}
     inputs: dict[str, set[str]] = {}
     for validation in validations:
         for recipe in validation.recipes:
@@ -131,9 +145,15 @@ def compare_outputs(
         if not validation.arrays or not (folder / validation.arrays).is_file():
             continue
         for name, array in load_arrays(folder / validation.arrays).items():
-            recipe_name, trial, target = name.split("/")
-            owner = protocol.TRUTH if target == protocol.TRUTH else f"{validation.environment}:{target}"
-            outputs.setdefault(recipe_name, {}).setdefault(trial, {})[owner] = array
+            recipe_name, trial, target = name.split("/", 2)
+            is_truth = target == protocol.TRUTH or target.startswith(protocol.OF_OUTPUT)
+            if is_truth and not shares_truth:
+                place = recipe_name, int(trial), target.removeprefix(protocol.TRUTH).removeprefix(" of ")
+                truths.setdefault(place, {})[validation.environment] = array
+            if target == protocol.TRUTH or not is_truth:
+                shared = is_truth and shares_truth
+                owner = protocol.TRUTH if shared else f"{validation.environment}:{target}"
+                outputs.setdefault(recipe_name, {}).setdefault(trial, {})[owner] = array
     pairs = [
         Crossing(
             left=left,
@@ -144,6 +164,7 @@ def compare_outputs(
             max_abs=sums.largest,
             mean_abs=sums.total / sums.finite if sums.finite else None,
             differing_share=sums.differing / sums.elements if sums.elements else None,
+            largest=sums.greatest,
         )
         for recipe_name, by_trial in outputs.items()
         for (left, right), sums in compare_recipe(by_trial.values()).items()
@@ -152,11 +173,44 @@ def compare_outputs(
         return None
     return CrossingRecord(
         kernel=kernel,
-        workload=workload,
+        workload=workload.id,
         device=device,
         inputs_identical=all(len(digests) == 1 for digests in inputs.values()),
         pairs=pairs,
+        truths=list(differing_truths(truths, resolutions(validations, dtype))),
     )
+
+
+def resolutions(validations: Iterable[ValidationRecord], dtype: str) -> dict[str, float]:
+    """Return, by recipe, how far apart float64 results may be (`meaning.resolution_of`)."""
+    unit = dtypes.UNIT_ROUNDOFF.get(dtype)
+    found: dict[str, float] = {}
+    for recipe in (recipe for validation in validations for recipe in validation.recipes):
+        cost = max(recipe.rounding_cost, default=0.0)
+        allowed = meaning.resolution_of(cost, unit) if unit else meaning.RESOLUTION
+        found[recipe.recipe] = max(allowed, found.get(recipe.recipe, 0.0))
+    return found
+
+
+def differing_truths(truths: Truths, allowed: Mapping[str, float]) -> Iterator[TruthDifference]:
+    """Yield, for each output and each two environments, the first trial in which their float64 results differ."""
+    seen = set()
+    for (recipe, trial, output), arrays in sorted(truths.items()):
+        for left, right in itertools.combinations(arrays, 2):
+            one, other = arrays[left], arrays[right]
+            found = meaning.float64_difference(one, other, allowed.get(recipe, meaning.RESOLUTION))
+            if found is None or (left, right, recipe, output) in seen:
+                continue
+            seen.add((left, right, recipe, output))
+            has_other_shape = found.kind is DifferenceKind.SHAPE
+            values = (str(list(array.shape)) if has_other_shape else f"{value:.6g}" for array, value in
+                      ((one, found.left), (other, found.right)))  # fmt: skip
+            left_value, right_value = values
+            yield TruthDifference(
+                left=left, right=right, recipe=recipe, trial=trial, output=output, kind=found.kind,
+                elements=found.elements, of=max(one.size, other.size), index=list(found.place),
+                left_value=left_value, right_value=right_value,
+            )  # fmt: skip
 
 
 def uncompared(plan: Plan, run: Run) -> bool:
@@ -178,7 +232,7 @@ def compare_all(context: Context, display: Display) -> None:
         key = keys.of("crossing", validations=[outputs_of(validation) for validation in validations])
         if path.exists() and load_record(path, CrossingRecord).key == key:
             continue
-        record = compare_outputs(kernel, workload, device, validations, run.folder)
+        record = compare_outputs(kernel, plan.workload(workload), device, validations, run.folder)
         if record is not None:
             save_record(path, record.model_copy(update={"key": key}))
             compared += len(record.pairs)
@@ -190,4 +244,5 @@ def outputs_of(validation: ValidationRecord) -> list[Any]:
     """What a comparison depends on: whose outputs, and their bits."""
     results = [(recipe.recipe, target) for recipe in validation.recipes for target in recipe.targets]
     digests = [[recipe, target.target, target.output_sha256] for recipe, target in results]
-    return [validation.environment, validation.key, digests]
+    truths = [[recipe.recipe, recipe.truth_sha256] for recipe in validation.recipes]
+    return [validation.environment, validation.key, digests, truths]

@@ -204,7 +204,7 @@ def _judging(context: Context, cell: Cell) -> Judging | ValidationRecord:
     arrays = Path("arrays") / cell.environment / f"{cell.kernel}-{cell.device}" / f"{cell.workload}.npz"
     (run.folder / arrays).parent.mkdir(parents=True, exist_ok=True)
     request = workload_request(context, workload)
-    truth = context.scratch("truth", cell.workload)
+    truth = context.truth_folder(workload, cell.environment)
     # With another precision error scales are made anew, and kept only while truths still are.
     truth_known = sum(1 for _ in truth.glob("*/*.unit")) >= sum(workload.trials.values())
     references = info.references_on(cell.device)

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from harness.worker import protocol
-from harness.worker.protocol import Fault
+from harness.worker.protocol import DifferenceKind, Fault
 from harness.worker.text import cut
 
 Status = protocol.Status
@@ -159,6 +159,12 @@ class RecipeResult(Record):
     costs: list[dict[str, float]] = Field(default=[], description="per trial: one unit of each norm")
     power: list[KnownWrong] = Field(default=[], description="what the rule would have seen here, and what not")
     targets: list[TargetResult]
+    draws_numbers: bool = Field(default=False, description="whether a problem's model draws random numbers in its call")
+    gradients: dict[str, bool] = Field(
+        default={},
+        description="of float64 gradients, by name: whether each is the slope of the float64 outputs along a random "
+        "direction, by central finite differences",
+    )
 
 
 class ValidationRecord(CellRecord):
@@ -185,7 +191,8 @@ class ValidationRecord(CellRecord):
 
 
 class Crossing(Record):
-    """Two stored outputs of one trial: `left` and `right` are ``environment:target`` or ``truth``."""
+    """Two stored outputs of one trial: `left` and `right` are ``environment:target``, or ``truth`` where all
+    environments share one."""
 
     left: str
     right: str
@@ -195,6 +202,24 @@ class Crossing(Record):
     max_abs: float | None
     mean_abs: float | None
     differing_share: float | None = Field(default=None, description="share of elements whose bits differ")
+    largest: float | None = Field(default=None, description="largest finite magnitude in either")
+
+
+class TruthDifference(Record):
+    """Where the float64 results of two environments, each by its own PyTorch, differ by more than their rounding. It is
+    the first trial in which one output does."""
+
+    left: str = Field(description="an environment")
+    right: str
+    recipe: str
+    trial: int
+    output: str = Field(description="its name; empty where the model returns one tensor")
+    kind: DifferenceKind = Field(strict=False)
+    elements: int = Field(description="how many differ")
+    of: int
+    index: list[int] = Field(description="of the element that differs most; empty where shapes differ")
+    left_value: str = Field(description="of that element, for people; where shapes differ the shape")
+    right_value: str
 
 
 class CrossingRecord(Record):
@@ -204,6 +229,7 @@ class CrossingRecord(Record):
     device: Device
     inputs_identical: bool
     pairs: list[Crossing]
+    truths: list[TruthDifference] = []
 
 
 # -- launches ---------------------------------------------------------------------------------------------

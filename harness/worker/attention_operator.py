@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Mapping, Sequence
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -13,17 +13,33 @@ if TYPE_CHECKING:
     from .emulation import Arithmetic
 
 
+class DrawsNumbers(ValueError):
+    """A model draws random numbers when it is called, so its float64 result depends on them."""
+
+
 class Attention(TorchFunctionMode):  # type: ignore[misc]
-    """Within, it is written out in an `emulation.Arithmetic`."""
+    """Within, it is written out in an `emulation.Arithmetic` that rounds, or that cuts sums. In plain float64 it is
+    what this version computes: versions need not agree, such as on a query that sees no key."""
 
     def __init__(self, arithmetic: Arithmetic) -> None:
         super().__init__()
         self.arithmetic = arithmetic
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if getattr(function, "__name__", "") == "scaled_dot_product_attention":
+        is_attention = getattr(function, "__name__", "") == "scaled_dot_product_attention"
+        if is_attention and (self.arithmetic.draws is not None or self.arithmetic.short is not None):
             return written_out(self.arithmetic, *args, **(kwargs or {}))
         return function(*args, **(kwargs or {}))
+
+
+def draws_numbers(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Return whether an operator draws random numbers in this call: attention does where it drops weights."""
+    if torch.Tag.nondeterministic_seeded not in function.tags:
+        return False
+    names = [argument.name for argument in function._schema.arguments]
+    if "scaled_dot_product" not in function._schema.name or "dropout_p" not in names:
+        return True
+    return bool({**dict(zip(names, args)), **kwargs}.get("dropout_p", 0.0))
 
 
 class Product(torch.autograd.Function):  # type: ignore[misc]
@@ -69,7 +85,7 @@ def written_out(
     """Logits and weights are tensors of the dtype, as in PyTorch's own `math` backend before 2.5, which runs where no
     other takes the arguments."""
     if dropout_p:
-        raise ValueError("its attention drops weights at random")
+        raise DrawsNumbers("its attention drops weights at random")
     if enable_gqa:
         key, value = (t.repeat_interleave(query.shape[-3] // t.shape[-3], -3) for t in (key, value))
     width = max(1, query.shape[-1])  # without elements all logits are 0, and nothing is scaled

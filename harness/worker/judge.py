@@ -165,6 +165,7 @@ class Judging(NamedTuple):
                 rows.extend(job.result() for job in pending)
                 pending.clear()
         rows.extend(job.result() for job in pending)
+        gradients = workload.gradients_agree(workload.arrays(recipe, 0, request.seed)) if rows else {}
         proven = []
         if request.power:
             precision = judged_as(request, workload, protocol.KERNEL)
@@ -178,8 +179,12 @@ class Judging(NamedTuple):
             rounding_cost=[row.costs["largest"] for row in rows if row.costs],
             costs=[row.costs for row in rows if row.costs],
             power=proven,
+            draws_numbers=workload.draws_numbers,
+            gradients=gradients,
             targets=[
                 _target_result(target, failures.get(target.name), rows, trials, request, self.precision(target.name))
+                if not workload.contradicts
+                else _contradicting(target, workload.contradicts)
                 for target in self.targets
             ],
         )
@@ -204,10 +209,13 @@ class Judging(NamedTuple):
         mains = {name: main_of(found) for name, found in outputs.items()}
         values = {name: dtypes.decode(output.array, output.dtype) for name, output in mains.items()}
         again = {name: None if o.again is None else dtypes.decode(o.again, o.dtype) for name, o in mains.items()}
+        repeats = all(o.again is None for found in outputs.values() for o in found.values()) or trial.truth_repeats
+        if not repeats:
+            self.workload.no_truth = "its float64 result is not the same from call to call"
         looking = {}  # truths are made here: what makes them waits for the others itself
         for name, found in outputs.items():
             for part, output in found.items():
-                own = self.truth(trial, outputs, name, part)
+                own = self.truth(trial, outputs, name, part) if repeats else None
                 looking[name, part] = self.within.submit(look, output, own, trial, limits)
         jobs = {}
         if protocol.KERNEL in values:
@@ -231,6 +239,11 @@ class Judging(NamedTuple):
                 self.kept[f"{recipe}/{trial.number}/{name}"] = output.array
             if exact is not None:
                 self.kept[f"{recipe}/{trial.number}/{protocol.TRUTH}"] = exact.values
+            of_model = outputs.get(protocol.MODEL, {})
+            for part in of_model.keys() - {main_name(of_model)}:
+                own = self.truth(trial, outputs, protocol.MODEL, part)
+                if own is not None:
+                    self.kept[f"{recipe}/{trial.number}/{protocol.OF_OUTPUT}{part}"] = own.values
         judged = pairs.get((protocol.KERNEL, protocol.TRUTH))
         failing = trial.number == 0 and judged is not None and not judged.passed["rounding"]
         return Row(
@@ -248,9 +261,15 @@ class Judging(NamedTuple):
 def _is_kept(request: wire.JudgeRequest, trial: int, outputs: Mapping[str, Outputs]) -> bool:
     """Whether a trial's outputs, and its truth, are kept to be crossed: of the first trials, while there is room."""
     mains = [main_of(found) for found in outputs.values()]
-    size_bytes = sum(output.array.nbytes + 8 * output.array.size / len(mains) for output in mains)
+    truths = [output.array.size for output in outputs.get(protocol.MODEL, {}).values()] or [mains[0].array.size]
+    size_bytes = sum(output.array.nbytes for output in mains) + 8 * sum(truths)
     room = request.array_bytes
     return trial < request.array_trials and (room is None or size_bytes * (trial + 1) <= room)
+
+
+def _contradicting(target: Target, message: str) -> wire.TargetResult:
+    """Return the result of a target whose output has another shape than its definition's."""
+    return wire.TargetResult(protocol.WRONG, message, target=target.name)
 
 
 def _target_result(

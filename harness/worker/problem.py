@@ -11,6 +11,8 @@ call that is judged, so that one that draws (dropout in training) draws the same
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
 import sys
 import threading
@@ -20,9 +22,21 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, List, Seque
 import numpy as np
 import torch
 
-from . import dtypes, emulation, operator_problem, outputs, protocol, rounding, tensors, wire
+from . import (
+    attention_operator,
+    dtypes,
+    emulation,
+    finite_differences,
+    operator_problem,
+    outputs,
+    protocol,
+    rounding,
+    tensors,
+    wire,
+)
 from .blame import enters_subject
 from .faulty import WrongAnswer
+from .meaning import float64_difference
 from .problem_files import Inputs, construct, made, module_of
 
 if TYPE_CHECKING:
@@ -35,6 +49,25 @@ Change = Callable[[Any], Any]  # what becomes of a tensor
 Bound = Tuple[Callable[[], Any], List[Any]]  # a call, and its arguments
 FEW_ELEMENTS = 4096  # of an output: fewer may all be near the truth by luck
 _seed = torch.manual_seed  # the code under test may put another in its place
+
+
+class Definition(torch.nn.Module):  # type: ignore[misc]
+    """A problem's `truth` function as a model with the same inputs and parameters: its first parameter is given the
+    model where it is named `model`, which has the weights."""
+
+    def __init__(self, function: Callable[..., Any], model: Any) -> None:
+        super().__init__()
+        self.function, self.model = function, model
+        self.names = list(inspect.signature(model.forward).parameters)
+        self.takes_model = next(iter(inspect.signature(function).parameters), "") == "model"
+
+    @enters_subject
+    def forward(self, *inputs: Any) -> Any:
+        return self.function(self.model, *inputs) if self.takes_model else self.function(*inputs)
+
+    def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, Any]]:
+        """Those of the model, by the names that they have there."""
+        yield from self.model.named_parameters(*args, **kwargs)
 
 
 class ProblemWorkload:
@@ -57,6 +90,8 @@ class ProblemWorkload:
         self.directions = outputs.Directions(self.dtype, self.operator.direction if self.operator else "")
         self.recent: tuple[str, dict[Any, Any]] = "", {}  # what was computed of the last inputs, for each output
         self.no_truth = ""
+        self.contradicts = ""  # how the model's output cannot be what its definition gives
+        self.draws_numbers = False  # known once its truth was asked for
         self.writes = {int(at): name for at, name in self.index.get("writes", {}).items()}  # `outputs.Writes`
         self.pristine: Any = None
         self.drawing = threading.RLock()  # truths are computed in other threads, and PyTorch's generator is one
@@ -102,6 +137,15 @@ class ProblemWorkload:
 
     def _module(self, path: str) -> Any:
         return module_of(path, self.operator if path == self.problem else None)
+
+    @functools.cached_property
+    def definition(self) -> Callable[..., Any] | None:
+        """The problem file's `truth`: what its model is meant to compute, written out by its user."""
+        return None if self.operator is not None else getattr(self._module(self.problem), "truth", None)
+
+    def defined(self, model: Any) -> Any:
+        """Return what the ground truth is computed by: the definition where there is one, else the model itself."""
+        return model if self.definition is None else Definition(self.definition, model)
 
     @enters_subject
     def model(self, path: str, name: str, device: str) -> tuple[Any, str]:
@@ -222,6 +266,7 @@ class ProblemWorkload:
                     lambda known: self._computed(known, arrays, precision, name, (shape, dtype)),
                 )  # fmt: skip
         except Exception as error:
+            self.draws_numbers |= isinstance(error, attention_operator.DrawsNumbers)
             self.no_truth = f"{type(error).__name__}: {error}"[:500]
             print(f"no truth: {self.no_truth}", file=sys.stderr)
             return None
@@ -240,6 +285,23 @@ class ProblemWorkload:
     def split(self, output: Any) -> dict[str, Any]:
         return {"": output}
 
+    def repeats(self, arrays: list[Array]) -> bool:
+        """Whether the ground truth is the same when it is computed again, to within its rounding."""
+        with self.drawing:
+            first, second = (emulation.exact(self, arrays)[0] for _ in range(2))
+        return all(float64_difference(first[name], second[name]) is None for name in first)
+
+    def gradients_agree(self, arrays: list[Array]) -> dict[str, bool]:
+        """As `finite_differences.agree`; nothing where there are no gradients, or they cannot be checked."""
+        if not self.backward:
+            return {}
+        try:
+            with self.drawing:
+                return finite_differences.agree(self, arrays)
+        except Exception as error:
+            print(f"gradients were not checked: {type(error).__name__}: {error}", file=sys.stderr)
+            return {}
+
     def _digest(self) -> str:
         return protocol.sha256_file(self.problem) if self.operator is None else protocol.digest(asdict(self.operator))
 
@@ -256,7 +318,9 @@ class ProblemWorkload:
         if exact is None:
             exact = self._once("exact", lambda: emulation.exact(self, arrays))[0][name]
             if exact.shape != shape:
-                raise ValueError(f"the float64 model gives {exact.shape}")
+                if self.definition is not None:
+                    self.contradicts = f"returned {list(shape)}; its definition, truth(), gives {list(exact.shape)}"
+                raise ValueError(f"the float64 result is {list(exact.shape)}, and the output {list(shape)}")
 
         def emulated(number: int) -> Array:
             key = *precision, number

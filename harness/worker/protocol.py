@@ -68,8 +68,18 @@ HAS_NO = " has no torch."  # in the message of an operator that this PyTorch lac
 MODEL = "model"  # the reference of a problem file: its own ``Model``
 CONTROL = "control:"  # begins the target's name of a reference that is timed in the kernel's process, before the kernel
 BACKWARD = ".backward"  # ends the name of a workload with gradients; of a target: its backward pass by itself
-TRUTH = "truth"
 
+
+class DifferenceKind(str, enum.Enum):
+    """How two float64 results of one computation differ (`meaning.float64_difference`)."""
+
+    SHAPE = "shape"
+    NONFINITE = "nonfinite"  # NaN or an infinity stands where the other has something else
+    VALUE = "value"
+
+
+TRUTH = "truth"  # the stored float64 result of the output that stands for all
+OF_OUTPUT = "truth of "  # begins the name of that of another output
 RULES = ("rounding", "kernelbench", "strict")
 # Where Inductor and Triton keep what they compiled at run time: variable to a folder's name.
 CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}

@@ -324,6 +324,8 @@ class RecipeResult(Reply):
     costs: List[Dict[str, float]]
     power: List[KnownWrong]
     targets: List[TargetResult]
+    draws_numbers: bool = False
+    gradients: Dict[str, bool] = field(default_factory=dict)
 
 
 class Memory(Reply):

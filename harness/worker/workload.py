@@ -51,6 +51,11 @@ class Trial:
         assert self.workload.problem is not None and isinstance(self.arrays, problem_files.Inputs)
         return problem_files.Inputs(operator_problem.laid_out(self.workload.operator, self.arrays.values))
 
+    @functools.cached_property
+    def truth_repeats(self) -> bool:
+        """Whether the ground truth is the same when it is computed again, to within its rounding."""
+        return self.workload.problem is None or self.workload.repeats(self.arrays)
+
     def truth(
         self, precision: Sequence[str] = (), output: str = "", like: tuple[Shape, str] | None = None
     ) -> Exact | None:
@@ -85,6 +90,8 @@ class AttentionWorkload:
 
     problem: None = None
     no_truth = ""
+    contradicts = ""  # it has no definition of its user's
+    draws_numbers = False
 
     def __init__(self, value: wire.WorkloadRequest) -> None:
         assert value.batch and value.heads and value.seq_len and value.head_dim and value.scale is not None
@@ -207,6 +214,10 @@ class AttentionWorkload:
     def draws(self, _call: Callable[[], Any]) -> bool:
         """Whether a call of the reference draws random numbers."""
         return False
+
+    def gradients_agree(self, _arrays: list[Array]) -> dict[str, bool]:
+        """As of a problem: its gradients are formulas of their own, in numpy."""
+        return {}
 
     def precision(self, device: str, ran: Sequence[str] = ()) -> list[str]:
         """What a reference that ran these operators does beyond plain arithmetic in the dtype."""

@@ -10,6 +10,7 @@ DOES_NOT_BUILD = "does_not_build"
 OWN_ERROR = "own_error"
 ABI_BREAK = "abi_break"
 WRONG_EVERYWHERE = "wrong_everywhere"
+MEANING_CHANGED = "meaning_changed"
 KERNEL_CODE_MOVED = "kernel_code_moved"
 BUILD_MOVED = "build_moved"
 REFERENCE_MOVED = "reference_moved"
@@ -44,6 +45,7 @@ UNDECIDED = "undecided"
 # comparison void first, then faults in memory, then what moved, then what was always so.
 NAMES = {
     INPUTS_MOVED: "the inputs moved",
+    MEANING_CHANGED: "the versions compute different things",
     DOES_NOT_BUILD: "does not build",
     OWN_ERROR: "an error of its own",
     WRONG_STREAM: "works on another stream",

@@ -166,13 +166,15 @@ def crossing_figure(cell: CellFacts, references: Sequence[str]) -> Figure | None
     short = dict(zip(cell.environments, cell.versions, strict=True))
     names = [(name, where) for name in (protocol.KERNEL, *references) for where in cell.environments]
     owners = {f"{where}:{name}": f"{name}, {short[where]}" for name, where in names}
-    others = (*owners, protocol.TRUTH)
+    truths = {f"{where}:{protocol.TRUTH}": f"float64 of {short[where]}" for where in cell.environments}
+    own = any(pair.left in truths or pair.right in truths for pair in cell.pairs)  # of a problem each computes its own
+    others = {**owners, **(truths if own else {protocol.TRUTH: "truth"})}
     if not any(_pair(cell.pairs, one, two) for one in owners for two in others if one != two):
         return None
     title = f"Largest difference between stored outputs, {cell.workload}"
     rows = ((label, [_crossed(cell.pairs, owner, other) for other in others]) for owner, label in owners.items())
     pointer = cell.evidence.crossing_pointer(cell.kernel, cell.row.device, cell.workload)
-    return _figure(title, (*owners.values(), "truth"), rows, pointer)
+    return _figure(title, tuple(others.values()), rows, pointer)
 
 
 def _rate(rate: Rate | None, units: float | None) -> Entry:

@@ -22,6 +22,7 @@ from reports.attribute.rules import (
     inputs,
     latency,
     loading,
+    meaning,
     memory,
     operators,
     references,
@@ -83,6 +84,7 @@ OF_TIME: tuple[Callable[[TimeChange], Cause | None], ...] = (
 # A cause of the left explains the right away on the rows that both have: it says more of the same fault.
 FAILS_ALWAYS = (causes.WRONG_EVERYWHERE,)
 FAILS_ON_SOME = (*FAILS_ALWAYS, causes.MASKED_BY_INPUTS, causes.RANGE_OVERFLOW)
+OWN_FAULTS = (*causes.MEMORY, causes.WRONG_STREAM, causes.PREDECESSOR_SENSITIVITY)
 SURROUNDINGS = (causes.ENVIRONMENT_CONFOUNDER, causes.COMPONENT_MOVED)
 FAILS_BY_LITTLE = (*FAILS_ON_SOME, causes.TOLERANCE_TOO_TIGHT)
 EXPLAINS = {
@@ -171,7 +173,15 @@ def place(cause: Cause, found: Sequence[Cause], case: CaseFacts) -> int:
 
 
 def correctness_causes(case: CaseFacts) -> list[Cause]:
-    """Leads with their parts, most important first. What no rule explains is undecided."""
+    """Leads with their parts, most important first. What no rule explains is undecided. Where the versions compute
+    different things, only a fault that the kernel has in any version is told beside that."""
+    other = tuple(row for row in case.rows if meaning.concerns(row))
+    if other:
+        rest = tuple(row for row in case.rows if row not in other)
+        changed = CaseFacts(case.evidence, other)
+        own = [graded(changed, cause) for cause in causes_given(changed) if cause.cause in OWN_FAULTS]
+        lead = meaning.meaning_changed(changed)
+        return [*_joined(changed, [lead, *own]), *(correctness_causes(CaseFacts(case.evidence, rest)) if rest else [])]
     every = causes_given(case)
     asides = [cause for cause in every if cause.aside]
     by_variables = case.goes_with_variables == VARIABLES

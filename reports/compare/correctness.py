@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 
 from scipy import stats
@@ -23,9 +24,10 @@ from harness.worker import protocol
 from harness.worker.protocol import Fault
 from reports import model
 from reports.compare import properties
+from reports.compare.meaning import meaning_text
 from reports.compare.outputs import other_types
 from reports.load.evidence import Evidence, unblamed
-from reports.model import Bits, Correctness, CorrectnessSide, OutputSide, Rate, RecipeSide
+from reports.model import Bits, Correctness, CorrectnessSide, MeaningChange, OutputSide, Rate, RecipeSide
 from reports.text import NONFINITE, number, words
 
 FAILED = frozenset({"build_failed", "crashed", "timed_out", "killed", "broken"})
@@ -258,6 +260,39 @@ def _contradiction(side: CorrectnessSide) -> str:
     return ""
 
 
+SLOPES = "its gradient is not the slope of its outputs, by finite differences in float64"
+
+
+def changed_meaning(
+    base: CorrectnessSide, this: CorrectnessSide, bits: Bits, meaning: MeaningChange, names: Mapping[str, str]
+) -> Correctness:
+    """Judge two sides whose float64 results differ: neither is measured by the other's. Without evidence for one of
+    them nobody is wrong, also where outputs differ from their own version's float64 result."""
+    before, here = names[base.environment], names[this.environment]
+    why = f"the versions compute different things: {meaning_text(meaning, before, here)}"
+    if not meaning.right:
+        own = [f"{passes(side.rate)} in {name}, against its own float64 result" for side, name in
+               ((base, before), (this, here)) if side.status == protocol.WRONG]  # fmt: skip
+        why = "; ".join([why, "nothing in this run shows which of them is right", *own])
+        sides = (_unjudged(side) for side in (base, this))
+        base, this = sides
+        return Correctness(
+            verdict=model.MEANING_CHANGED, why=why, baseline=base, this=this, bits=bits, meaning=meaning
+        )
+    word = model.REGRESSED if meaning.right == base.environment else model.FIXED
+    wrong = this if word == model.REGRESSED else base
+    why = f"{why}; {SLOPES}, in {names[wrong.environment]} only"
+    wrong = replace(wrong, status=protocol.WRONG, message=SLOPES)
+    base, this = (base, wrong) if word == model.REGRESSED else (wrong, this)
+    return Correctness(verdict=word, why=why, baseline=base, this=this, bits=bits, meaning=meaning)
+
+
+def _unjudged(side: CorrectnessSide) -> CorrectnessSide:
+    if side.status != protocol.WRONG:
+        return side
+    return replace(side, status=protocol.UNDECIDABLE, message=f"it differs from its own float64 result: {side.message}")
+
+
 def verdict(
     base: CorrectnessSide,
     this: CorrectnessSide,
@@ -267,9 +302,17 @@ def verdict(
     q: float | None,
     level: float,
     names: Mapping[str, str],
+    meaning: MeaningChange | None = None,
+    draws: bool = False,
 ) -> Correctness:
-    """`names`: of environments, for sentences."""
+    """`names`: of environments, for sentences. `meaning`: how their float64 results differ; `draws`: whether the model
+    draws other numbers from the same seed."""
     before, here = versions = names[base.environment], names[this.environment]
+    if meaning is not None:
+        return changed_meaning(base, this, bits, meaning, names)
+    if draws:
+        why = f"it draws other numbers from the same seed in {here} than in {before}, and the same ones in each call"
+        return Correctness(verdict=model.OTHER_DRAWS, why=why, baseline=base, this=this, bits=bits)
     word, why = _verdict(base, this, errors, q, level, versions)
     if retyped := [each.text(before, here) for each in other_types(base, this)]:
         word, why = model.OTHER_TYPE if word == model.PASS else word, f"{why}; {', '.join(retyped)}"

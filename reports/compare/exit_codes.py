@@ -113,7 +113,7 @@ def exit_codes(
     verdicts += [timed.verdict for row in rows for timed in row.timed if "latency" in fail_on]
     blind = "latency" in fail_on and bool(unseen(evidence, rows, detect))
     blind |= "memory" in fail_on and any(map(_memory_unseen, compared))
-    blind |= "correctness" in fail_on and any(map(_skipped, compared))
+    blind |= "correctness" in fail_on and any(_skipped(row) or _means_else(row) for row in compared)
     if blind or (strict and any(verdict in OPEN for verdict in verdicts)):
         codes.append(errors.UNDECIDED)
     return codes
@@ -123,6 +123,11 @@ def _skipped(row: Comparison) -> bool:
     """Return whether kernel-matrix could not measure here what ran before: no gate passes what it did not see."""
     judged = row.correctness
     return judged.this.fault is not Fault.SUBJECT and judged.baseline.status == "ok"
+
+
+def _means_else(row: Comparison) -> bool:
+    """Return whether the versions compute different things: no gate passes what nothing in the run can judge."""
+    return row.correctness.verdict in model.ANOTHER_MEANING
 
 
 def _correctness_gate(row: Comparison) -> bool:

@@ -17,11 +17,11 @@ from harness.schema.run_records import Cell
 from harness.stats import decide
 from harness.worker import protocol
 from reports import model
-from reports.compare import correctness, latency, memory
+from reports.compare import correctness, latency, meaning, memory
 from reports.compare.correctness import FAILED
 from reports.compare.latency import STOPPED
 from reports.load.evidence import Evidence, same_stack
-from reports.model import Comparison, Correctness, Latency, LatencySide, Memory
+from reports.model import Comparison, Correctness, CorrectnessSide, Latency, LatencySide, Memory
 from reports.text import eval_command, matrix_command
 
 # An operator of PyTorch's that is measured by itself is no reference of anything: it is what the run is about.
@@ -202,19 +202,35 @@ def _correctness(evidence: Evidence, planned: list[PlannedRow]) -> list[Correctn
         record = evidence.validations.get(cell.id)
         return record is not None and any(correctness.target_of(each, target) for each in record.recipes)
 
-    observed = []
+    observed, meanings = [], []
     for row in planned:
         cells = row.cells(evidence.run.baseline, was_validated)
         base, this = (correctness.side(evidence, cell, row.timed_as) for cell in cells)
         records = [evidence.validations.get(cell.id) for cell in cells]
         bits = correctness.compare_bits(records[0], records[1], row.timed_as)
-        errors, p = None, correctness.fisher_p(base, this)
-        if base.status == this.status == "ok":
-            errors, p = correctness.compare_errors(records[0], records[1], row.timed_as)
+        changed, draws = None, False
+        if _is_measured_by_its_version(row, base, this):
+            changed = meaning.meaning_change(evidence, *cells)
+            draws = meaning.draws_otherwise(evidence, cells, row.timed_as, bits)
+        errors, p = None, None
+        if changed is None and not draws:
+            p = correctness.fisher_p(base, this)
+            if base.status == this.status == "ok":
+                errors, p = correctness.compare_errors(records[0], records[1], row.timed_as)
         observed.append((base, this, bits, errors, p))
+        meanings.append((changed, draws))
     q_values = decide.adjust([p for *_, p in observed])
     level = evidence.false_discovery_rate
-    return [correctness.verdict(*each, q, level, evidence.names) for each, q in zip(observed, q_values, strict=True)]
+    return [
+        correctness.verdict(*each, q, level, evidence.names, changed, draws)
+        for each, q, (changed, draws) in zip(observed, q_values, meanings, strict=True)
+    ]
+
+
+def _is_measured_by_its_version(row: PlannedRow, base: CorrectnessSide, this: CorrectnessSide) -> bool:
+    """Return whether a change of what a version computes matters: not for a kernel that is wrong by either one."""
+    ran = base.status in protocol.RAN and this.status in protocol.RAN
+    return ran and not (row.kind == KERNEL and base.status == this.status == protocol.WRONG)
 
 
 def correctness_moved(row: Comparison) -> bool:

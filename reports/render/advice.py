@@ -248,9 +248,10 @@ def bisection(evidence: Evidence, told: Told, causes: Sequence[Cause]) -> str:
 
 
 def _is_worse(row: Comparison) -> bool:
-    """Whether it ran in the baseline, and is wrong, less exact, refused or stopped in the other version."""
+    """Whether it ran in the baseline, and is wrong, less exact, refused or stopped in the other version, or computes
+    something else there."""
     judged = row.correctness
-    if judged.verdict in (model.REGRESSED, model.LESS_EXACT, model.NO_LONGER_SUPPORTED):
+    if judged.verdict in (model.REGRESSED, model.MEANING_CHANGED, model.LESS_EXACT, model.NO_LONGER_SUPPORTED):
         return True
     stopped = judged.this.status in (protocol.CRASHED, protocol.TIMED_OUT, protocol.KILLED, protocol.UNSUPPORTED)
     return stopped and judged.baseline.status in protocol.RAN

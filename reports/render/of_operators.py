@@ -15,6 +15,8 @@ from reports.compare.rows import OPERATOR
 from reports.model import Comparison
 from reports.render.verdict_text import (
     BROKE,
+    COMPUTES_ELSE,
+    DRAWS_ELSE,
     LESS_EXACT,
     REFUSED,
     RETYPED,
@@ -77,7 +79,8 @@ def _form(form: str) -> str:
 
 def to_do(told: Told, causes: Sequence[Cause]) -> list[str]:
     """What mends it, or else by the state of its worst row."""
-    if told.state in (BROKE, LESS_EXACT, SLOWER) and (fixes := dict.fromkeys(c.own_fix for c in causes if c.own_fix)):
+    fixes = dict.fromkeys(cause.own_fix for cause in causes if cause.own_fix)
+    if fixes and told.state in (BROKE, COMPUTES_ELSE, DRAWS_ELSE, LESS_EXACT, SLOWER):
         return list(fixes)
     if told.state in (BROKE, LESS_EXACT, SLOWER):
         if (mended := _mended(told)) is not None:

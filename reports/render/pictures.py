@@ -22,6 +22,8 @@ SYMBOLS = {
     "failing": CROSS,
     "less_exact": "\N{NOT ALMOST EQUAL TO}",
     "more_exact": ABOUT,
+    "meaning_changed": "\N{NOT EQUAL TO}",
+    "other_draws": "\N{NOT EQUAL TO}",
     "other_type": "\N{NOT EQUAL TO}",
     "moved_about_the_threshold": ABOUT,
     "undecided": "?",

@@ -13,6 +13,7 @@ from packaging.version import Version as Number
 from harness.worker import protocol
 from harness.worker.protocol import Fault
 from reports import model
+from reports.compare.meaning import meaning_text
 from reports.compare.memory import memory_text
 from reports.compare.outputs import by_other_type, notes_text
 from reports.compare.properties import differs_though_right, unrepeatable
@@ -39,6 +40,7 @@ BROKE, LESS_EXACT, SLOWER, UNDECIDED, NEARLY, OPEN_TIME, DOES_NOT_RUN, FIXED, SU
     "broke", "less exact", "slower", "undecided", "time changed slightly", "right but time undecided", "does not run",
     "fixed", "newly supported", "more exact", "faster", "fine",
 )  # fmt: skip
+COMPUTES_ELSE, DRAWS_ELSE = "computes something else", "draws other numbers"
 MORE_MEMORY, LESS_MEMORY, RETYPED = "more memory", "less memory", "other type"
 LATENT = "latent bug"  # it passes every trial, and a fault in it is proven all the same
 NOT_RUN = "not_run"
@@ -48,6 +50,8 @@ STATES = {
     UNREPEATABLE: model.FAILING,
     DOES_NOT_RUN: model.BROKEN,
     LATENT: model.FAILING,
+    COMPUTES_ELSE: model.MEANING_CHANGED,
+    DRAWS_ELSE: model.OTHER_DRAWS,
     LESS_EXACT: model.LESS_EXACT,
     RETYPED: model.OTHER_TYPE,
     SLOWER: model.REGRESSED,
@@ -243,6 +247,8 @@ class Told:
         first, *others = found.values()
         verdicts = {row.environment: row.correctness.verdict for row in rows}
         said = {name: outcome_text(side) for name, side in sides(rows).items()}
+        if another := [row for row in rows if row.correctness.verdict in model.ANOTHER_MEANING]:
+            return self._another_meaning(another)
         states, moved = self._states(said), {name for name in verdicts if verdicts[name] in model.WORSE}
         if any(word in BAD for word in found.values()):
             stops = [word for word in others if word in BAD and word not in (*WRONGS, UNREPEATABLE)]
@@ -269,6 +275,15 @@ class Told:
             if changed := [name for name in verdicts if verdicts[name] == verdict]:
                 return state, f"right, {state} {self.where(changed)} than in {self.names[rows[0].baseline]}", ""
         return RIGHT, states, ""
+
+    def _another_meaning(self, rows: Sequence[Comparison]) -> tuple[str, str, str]:
+        """Of one workload in the versions in which it is so; told by the first of them."""
+        row, where = rows[0], self.where([row.environment for row in rows])
+        base, meaning = self.names[row.baseline], row.correctness.meaning
+        if meaning is None:
+            return DRAWS_ELSE, f"draws other numbers from the same seed {where} than in {base}", ""
+        values = meaning_text(meaning, base, self.names[row.environment])
+        return COMPUTES_ELSE, f"computes something else {where} than in {base}", f": {values}"
 
     def _bad_at_first(
         self, found: Mapping[str, str], states: str, verdicts: Mapping[str, str]

@@ -45,6 +45,8 @@ ANSWERS = {
     model.MORE_EXACT: Answer.UNCHANGED,
     model.FIXED: Answer.CORRECTED,
     model.REGRESSED: Answer.BROKE,
+    model.MEANING_CHANGED: Answer.CHANGED,
+    model.OTHER_DRAWS: Answer.DRAWS,
 }
 
 

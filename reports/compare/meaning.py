@@ -1,0 +1,97 @@
+"""Whether two versions compute different things, and what shows which of them is right. Pure.
+
+Each environment computes the float64 result of a problem with its own PyTorch. Where two of them differ by more than
+their rounding, neither is a measure for the other. A definition that the user wrote (`truth` in the problem file) is
+one, and is used in their place. Of gradients finite differences are: a slope needs no backward pass. Nothing else is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.schema.records import RecipeResult, TruthDifference, ValidationRecord
+from harness.schema.run_records import Cell
+from harness.worker.protocol import DifferenceKind
+from reports.load.evidence import Evidence
+from reports.model import Bits, MeaningChange
+
+GRADIENT = "grad of "  # begins the name of an output that is a gradient
+DRAWN_SHARE = 0.01  # of the largest magnitude: outputs of other draws differ by more, those of other rounding by less
+
+
+def meaning_change(evidence: Evidence, base: Cell, this: Cell) -> MeaningChange | None:
+    """Return how the float64 results of two environments differ; None where they do not, or one is not known."""
+    place = this.kernel, this.device, this.workload
+    record = evidence.crossings.get(place)
+    facing = (_facing(each, base.environment, this.environment) for each in (record.truths if record else []))
+    found = [each for each in facing if each is not None]
+    if not found:
+        return None
+    changed = tuple(dict.fromkeys(each.output for each in found))
+    first = found[0]
+    return MeaningChange(
+        outputs=changed,
+        output=first.output,
+        recipe=first.recipe,
+        trial=first.trial,
+        kind=first.kind,
+        elements=first.elements,
+        of=first.of,
+        index=tuple(first.index),
+        before=first.left_value,
+        here=first.right_value,
+        right=_supported(evidence, (base, this), changed),
+        record=evidence.crossing_pointer(*place),
+    )
+
+
+def _facing(each: TruthDifference, base: str, this: str) -> TruthDifference | None:
+    """Return the difference with the baseline's value first; None where it is of other environments."""
+    if (each.left, each.right) == (base, this):
+        return each
+    if (each.left, each.right) != (this, base):
+        return None
+    turned = {"left": base, "right": this, "left_value": each.right_value, "right_value": each.left_value}
+    return each.model_copy(update=turned)
+
+
+def _supported(evidence: Evidence, cells: Sequence[Cell], changed: Sequence[str]) -> str:
+    """Return the one environment whose gradients are the slopes of its outputs, where nothing but gradients changed;
+    empty where there is none, or both are."""
+    if not all(name.startswith(GRADIENT) for name in changed):
+        return ""
+    agreeing, failing = [], []
+    for cell in cells:
+        recipes = _recipes(evidence.validations.get(cell.id))
+        checked = [recipe.gradients.get(name) for recipe in recipes for name in changed]
+        if checked and all(checked):
+            agreeing.append(cell.environment)
+        elif False in checked:
+            failing.append(cell.environment)
+    return agreeing[0] if len(agreeing) == len(failing) == 1 else ""
+
+
+def _recipes(validation: ValidationRecord | None) -> Sequence[RecipeResult]:
+    return validation.recipes if validation is not None else []
+
+
+def draws_otherwise(evidence: Evidence, cells: Sequence[Cell], target: str, bits: Bits) -> bool:
+    """Return whether a problem's model draws random numbers in its call, and gives other numbers from the same seed: by
+    more than rounding, where each version repeats its own bits."""
+    drawing = [any(each.draws_numbers for each in _recipes(evidence.validations.get(cell.id))) for cell in cells]
+    if not all(drawing) or bits.unsteady or bits.identical == bits.compared:
+        return False
+    record = evidence.crossings.get((cells[1].kernel, cells[1].device, cells[1].workload))
+    wanted = {f"{cell.environment}:{target}" for cell in cells}
+    pairs = [pair for pair in (record.pairs if record else []) if {pair.left, pair.right} == wanted]
+    return any(pair.max_abs is not None and pair.max_abs > DRAWN_SHARE * (pair.largest or 0.0) for pair in pairs)
+
+
+def meaning_text(found: MeaningChange, before: str, here: str) -> str:
+    """Return what two versions compute, with both float64 values. `before` and `here` name the versions."""
+    name = found.output or "the output"
+    if found.kind is DifferenceKind.SHAPE:
+        return f"{name} is {found.before} in {before} and {found.here} in {here}, in float64"
+    place = f"element [{', '.join(map(str, found.index))}] of {name}" if found.index else name
+    values = f"{found.before} in {before} and {found.here} in {here}"
+    return f"{place} is {values}, in float64 ({found.elements} of {found.of} elements differ)"
