@@ -55,11 +55,23 @@ class Rate(Record):
     trials: int
 
 
+class TruthSketch(Record):
+    """What is kept of one float64 result of a problem (`harness.search.bisect.sketches`)."""
+
+    shape: list[int]
+    nonfinite_sha256: str = Field(description="of where it has NaN and infinities")
+    projection: float = Field(description="of its finite values on a random direction, over the root of their number")
+    largest: float = Field(description="largest finite magnitude")
+
+
 class CellSeen(Outcome):
     """One cell of one version. `ratio` is its time over the good version's in the same blocks, with its interval."""
 
     cell: str = Field(description="<kernel>/<workload>/<device>, without the kernel for a reference")
     rates: dict[str, Rate] = Field(default={}, description="trials that pass the deciding rule, by recipe of inputs")
+    truths: dict[str, TruthSketch] = Field(
+        default={}, description="of a problem: what this version computes in float64, by recipe, trial and output"
+    )
     ratio: float | None = None
     low: float | None = None
     high: float | None = None
@@ -73,6 +85,7 @@ class Difference(Record):
     cell: str
     before: str
     after: str
+    computes_else: bool = Field(default=False, description="whether the float64 results differ")
 
 
 class VersionRecord(Outcome):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.schema.records import Device, Outcome
+from harness.schema.records import Device, Outcome, TruthDifference
 from harness.schema.run_records import Fallback
 
 SEED_ONLY: dict[str, Any] = {"workloads": ("seed-fp16",)}
@@ -98,6 +98,10 @@ class Spec:
     peak_bytes: int | None = None  # of every target's calls; None: as in records from before it was measured
     peaks_bytes: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)  # and kept, where others
     rounding_cost: float = 4.9e-4
+    truths: tuple[TruthDifference, ...] = ()  # float64 results that differ
+    gradients: dict[str, dict[str, bool]] = field(default_factory=dict)  # by environment: whether each is a slope
+    draws_numbers: bool = False
+    largest: float | None = None  # magnitude of stored outputs
     hostile: str = ""  # put into every free text
     seed: int = 0
 

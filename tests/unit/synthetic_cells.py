@@ -173,6 +173,8 @@ def validation_record(spec: Spec, cell: Cell) -> ValidationRecord:
             input_sha256=[sha(cell.workload, trial, spec.inputs.get(cell.environment)) for trial in range(spec.trials)],
             truth_sha256=[sha("truth", cell.workload, trial) for trial in range(spec.trials)] if spec.truth else [],
             rounding_cost=[spec.rounding_cost] * spec.trials,
+            draws_numbers=spec.draws_numbers,
+            gradients=spec.gradients.get(cell.environment, {}),
             targets=[
                 target_result(spec, cell.environment, name, cell.workload, recipe)
                 for name in ("kernel", *spec.references)
@@ -297,9 +299,10 @@ def crossing_record(spec: Spec, kernel: str, workload: str) -> CrossingRecord:
                 Crossing(
                     left=f"{base}:{target}", right=f"{other}:{target}", recipe="independent", trials=3,
                     identical_trials=3 if same else 0, max_abs=0.0 if same else 2e-3, mean_abs=0.0 if same else 1e-5,
-                    differing_share=0.0 if same else 0.312,
+                    differing_share=0.0 if same else 0.312, largest=spec.largest,
                 )
             )  # fmt: skip
     return CrossingRecord(
-        kernel=kernel, workload=workload, device=spec.device, inputs_identical=not spec.inputs, pairs=pairs
-    )
+        kernel=kernel, workload=workload, device=spec.device, inputs_identical=not spec.inputs, pairs=pairs,
+        truths=list(spec.truths),
+    )  # fmt: skip

@@ -7,7 +7,10 @@ import pytest
 
 from harness.run.pairwise import BLOCK_ELEMENTS, as_float64, compare_outputs, compare_recipe
 from harness.schema.records import RecipeResult, ValidationRecord
+from harness.schema.run_records import WorkloadInfo
 from harness.worker import protocol
+
+WORKLOAD = WorkloadInfo(id="w", name="w", dtype="float32", devices=["cpu"])
 
 
 def validation(environment: str, folder: Path, arrays: dict[str, np.ndarray], inputs: str = "same") -> ValidationRecord:
@@ -78,7 +81,7 @@ def test_every_target_of_every_environment_meets_every_other_and_the_truth(tmp_p
     key = "independent/0/"
     a = validation("a", tmp_path, {key + "kernel": one, key + "flash": one, key + protocol.TRUTH: one.astype(float)})
     b = validation("b", tmp_path, {key + "kernel": one, key + "flash": one * 2})
-    record = compare_outputs("k", "w", "cpu", [a, b], tmp_path)
+    record = compare_outputs("k", WORKLOAD, "cpu", [a, b], tmp_path)
     assert record is not None and record.inputs_identical
     pairs = {(pair.left, pair.right): pair for pair in record.pairs}
     assert len(pairs) == 10
@@ -91,8 +94,8 @@ def test_every_target_of_every_environment_meets_every_other_and_the_truth(tmp_p
 def test_other_inputs_are_noticed_and_nothing_stored_is_no_record(tmp_path: Path) -> None:
     one = {"independent/0/kernel": np.ones(2, dtype=np.float32)}
     different = [validation("a", tmp_path, one, "x"), validation("b", tmp_path, one, "y")]
-    record = compare_outputs("k", "w", "cpu", different, tmp_path)
+    record = compare_outputs("k", WORKLOAD, "cpu", different, tmp_path)
     assert record is not None and not record.inputs_identical
     (tmp_path / "a.npz").unlink()
     (tmp_path / "b.npz").unlink()
-    assert compare_outputs("k", "w", "cpu", different, tmp_path) is None
+    assert compare_outputs("k", WORKLOAD, "cpu", different, tmp_path) is None

@@ -19,6 +19,7 @@ from harness.schema.bisection_records import (
 )
 from harness.search.bisect import plan
 from harness.search.bisect.oracle import MEASURED, differing
+from harness.search.bisect.sketches import sketches_differ
 from harness.search.loop import print_rows, without_option
 from harness.typed import typed_by_nox, words_of
 
@@ -59,7 +60,12 @@ def _moved(before: CellSeen, after: CellSeen) -> Difference:
             for name, rate in before.rates.items()
             if (other := after.rates.get(name)) and rate.passed * other.trials != other.passed * rate.trials
         ]
-    return Difference(cell=before.cell, before=seen_text(before, recipes), after=seen_text(after, recipes))
+    return Difference(
+        cell=before.cell,
+        before=seen_text(before, recipes),
+        after=seen_text(after, recipes),
+        computes_else=sketches_differ(before.truths, after.truths),
+    )
 
 
 def find_steps(question: Question, records: Sequence[VersionRecord], labels: plan.Labels) -> list[StepRecord]:
@@ -98,10 +104,15 @@ def compared(before: str, after: str) -> str:
     return f"https://github.com/pytorch/pytorch/compare/{before}...{after}" if known and before != after else ""
 
 
+def _difference_text(item: Difference, step: StepRecord) -> str:
+    if item.computes_else:
+        return f"{item.cell} computes something else, also in float64, and nothing here says which is right"
+    return f"{item.cell}: {item.before} in {step.before}, {item.after} in {step.after}"
+
+
 def _step_text(step: StepRecord) -> str:
     """`2.2.0 is the first that differs`, or as much of it as can be said."""
-    moved = "; ".join(f"{item.cell}: {item.before} in {step.before}, {item.after} in {step.after}"
-                      for item in step.differences[:3])  # fmt: skip
+    moved = "; ".join(_difference_text(item, step) for item in step.differences[:3])
     more = len(step.differences) - 3
     moved += f"; and {more} more cells" if more > 0 else ""
     if step.unknown:

@@ -6,10 +6,12 @@ from collections.abc import Iterable
 from statistics import median
 
 from harness.config.plan import Plan
+from harness.run.pairwise import load_arrays
 from harness.schema.bisection_records import Aspect, CellSeen, Rate
 from harness.schema.records import LaunchRecord, RecipeResult, TargetResult, ValidationRecord
 from harness.schema.storage import Run
 from harness.search.bisect.oracle import LEVEL
+from harness.search.bisect.sketches import sketch_truths
 from harness.search.bisect.subject import Place, cell_names
 from harness.search.ratio import ratio_of
 from harness.stats.medians import COLD, time_us
@@ -29,7 +31,15 @@ def observe(run: Run, plan: Plan, environment: str, what: Aspect, target: str) -
             found.append(timed(name, good_us, this_us, level=LEVEL / len(names), same=same, why=why or why_not))
         return found
     validations = {(v.kernel, v.workload, v.device): v for v in run.validations() if v.environment == environment}
-    return [validated(name, validations.get(place), target) for name, place in names.items()]
+    found = []
+    for name, (kernel, workload, device) in names.items():
+        record = validations.get((kernel, workload, device))
+        seen = validated(name, record, target)
+        if record is not None and record.arrays and seen.rates and plan.workload(workload).problem:
+            truths = sketch_truths(load_arrays(run.folder / record.arrays))
+            seen = seen.model_copy(update={"truths": truths})
+        found.append(seen)
+    return found
 
 
 def validated(name: str, record: ValidationRecord | None, target: str) -> CellSeen:

@@ -1,6 +1,7 @@
 """Whether two versions differ, from what was seen of each; `None` where that asks for more. Pure.
 
-A pass rate is compared as a rate: Fisher's exact test, recipe by recipe. A time is compared as a whole interval: it
+A pass rate is compared as a rate: Fisher's exact test, recipe by recipe. Versions whose float64 results of a problem
+differ by more than rounding compute different things, whatever their rates. A time is compared as a whole interval: it
 differs where the interval of the ratio (`harness.search.ratio`) lies beyond the smallest effect that counts. Two
 versions that were never in one block are compared over the good one, which each was timed with: the interval of their
 ratio is then that of both intervals' worst corners, which is wide, and never too narrow.
@@ -18,6 +19,7 @@ import math
 from collections.abc import Collection, Mapping
 
 from harness.schema.bisection_records import Aspect, CellSeen, Rate
+from harness.search.bisect.sketches import sketches_differ
 from harness.stats.outputs import rates_differ
 from harness.worker import protocol
 
@@ -70,6 +72,7 @@ def differing(
             differ = what == "correctness" and (any(measured) or left.status != right.status)
         elif what == "correctness":
             differ = _p_value(left.rates, right.rates) <= LEVEL / comparisons
+            differ |= sketches_differ(left.truths, right.truths)
         else:
             differ = _times_differ(left, right, min_effect[left.cell.rpartition("/")[2]])
         if differ:
