@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from . import attention_operator, contractions, dtypes, factorisations, inputs, rounding, scattered, tensors
+from . import attention_operator, contractions, dtypes, factorisations, inputs, protocol, rounding, scattered, tensors
 
 if TYPE_CHECKING:
     from .dtypes import Array
@@ -254,8 +254,13 @@ def exact(
     arithmetic = Arithmetic(short=short)
     values = _in_float64(workload, arrays, arithmetic, workload.defined)
     if not workload.outputs.keys() <= values.keys():
-        values = {**_in_float64(workload, arrays, arithmetic, lambda model: model), **values}
+        values = {**_in_float64(workload, arrays, arithmetic, lambda model: model), **_without_gradients(values)}
     return values, arithmetic.shortened
+
+
+def _without_gradients(values: dict[str, Array]) -> dict[str, Array]:
+    """Return what a definition gives without its gradients: those of some outputs alone are not the model's."""
+    return {name: array for name, array in values.items() if not name.startswith(protocol.GRADIENT)}
 
 
 def _in_float64(
@@ -296,7 +301,7 @@ def emulated(
     }
     values = {**values, **rounded}
     if not workload.outputs.keys() <= values.keys():
-        values = {**of(copied(workload)), **values}
+        values = {**of(copied(workload)), **_without_gradients(values)}
     return values, arithmetic.leaves_range
 
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import emulation, inputs, operator_problem, outputs
+from . import emulation, inputs, operator_problem, outputs, protocol
 
 if TYPE_CHECKING:
     from .dtypes import Array
     from .problem import ProblemWorkload
 
 STEP = 2.0**-20  # relative to the largest magnitude of what is moved
-TOLERANCE = 1e-4  # of the sum of the magnitudes of the terms: hundreds of times the error of a central difference
+TOLERANCE = 1e-5  # of the sum of the magnitudes of the terms: far above the error of a central difference
 MOST_GRADIENTS = 16  # that are checked: each takes two forward calls
 MOST_ELEMENTS = 1 << 25  # of the arguments together: of more the calls take too long
 DRAWN = 20241128  # seed of the directions
@@ -31,9 +31,9 @@ def agree(workload: ProblemWorkload, arrays: list[Array]) -> dict[str, bool]:
     graph = _graph(workload, arrays)
     gradients = graph.gradients()
     return {
-        f"grad of {name}": _is_slope(workload, arrays, graph, name, gradients[f"grad of {name}"], number)
+        protocol.GRADIENT + name: _is_slope(workload, arrays, graph, name, gradients[protocol.GRADIENT + name], number)
         for number, name in enumerate(list(graph.leaves)[:MOST_GRADIENTS])
-        if gradients[f"grad of {name}"] is not None and not graph.leaves[name].is_complex()
+        if gradients[protocol.GRADIENT + name] is not None and not graph.leaves[name].is_complex()
     }
 
 
@@ -41,7 +41,9 @@ def _is_slope(
     workload: ProblemWorkload, arrays: list[Array], graph: outputs.Graph, name: str, gradient: Any, number: int
 ) -> bool:
     leaf = graph.leaves[name].detach()
+    gradient = gradient.detach()
     drawn = torch.from_numpy(inputs.deviates(DRAWN, number, 0, leaf.numel())).to(leaf.dtype).view(leaf.shape)
+    drawn = torch.where(gradient == 0, drawn, drawn.abs() * gradient.sign())  # so that no two products cancel
     finite = leaf[torch.isfinite(leaf)].abs()
     step = STEP * (float(finite.max()) if finite.numel() else 1.0) or STEP
     ahead, behind = (_graph(workload, arrays, name, drawn * distance) for distance in (step, -step))
@@ -49,7 +51,7 @@ def _is_slope(
         ((one - other) * along.conj()).real / (2 * step)
         for one, other, along in zip(ahead.roots, behind.roots, graph.along)
     ]
-    products = gradient.detach() * drawn
+    products = gradient * drawn
     measured, expected = sum(float(slope.sum()) for slope in slopes), float(products.sum())
     scale = sum(float(slope.abs().sum()) for slope in slopes) + float(products.abs().sum())
     return abs(measured - expected) <= TOLERANCE * scale

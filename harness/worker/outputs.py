@@ -112,7 +112,7 @@ class Graph(NamedTuple):
         """`grad of x`, by autograd; None for what has none. `kept`: the graph, for another time."""
         leaves = list(self.leaves.values())
         found = torch.autograd.grad(self.roots, leaves, self.along, retain_graph=kept, allow_unused=True)
-        return {f"grad of {name}": gradient for name, gradient in zip(self.leaves, found)}
+        return {protocol.GRADIENT + name: gradient for name, gradient in zip(self.leaves, found)}
 
     def backward(self) -> Callable[[], Outputs]:
         """The backward pass by itself, as often as one likes. `wire.Failed`, not run, where the graph serves once."""

@@ -84,6 +84,8 @@ def yardstick(evidence: Evidence, row: Comparison) -> Factor:
     if one != two:
         return _factor(DIFFERS, f"judged as {one} in the baseline, and as {two} here", record)
     _, differ = _digests(base, this, "truth_sha256")
+    if differ and row.correctness.meaning is None and crossing_record(evidence, row) is not None:
+        return _factor(SAME, f"same rule ({this.decides}), same truth to within float64's rounding", record)
     if differ:
         return _factor(DIFFERS, f"the truth's bytes differ in {differ} trials", record)
     return _factor(SAME, f"same rule ({this.decides}), same truth, same tolerance", record)

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 from harness.schema.records import RecipeResult, TruthDifference, ValidationRecord
 from harness.schema.run_records import Cell
+from harness.worker import protocol
 from harness.worker.protocol import DifferenceKind
 from reports.load.evidence import Evidence
 from reports.model import Bits, MeaningChange
 
-GRADIENT = "grad of "  # begins the name of an output that is a gradient
 DRAWN_SHARE = 0.01  # of the largest magnitude: outputs of other draws differ by more, those of other rounding by less
 
 
@@ -58,7 +58,7 @@ def _facing(each: TruthDifference, base: str, this: str) -> TruthDifference | No
 def _supported(evidence: Evidence, cells: Sequence[Cell], changed: Sequence[str]) -> str:
     """Return the one environment whose gradients are the slopes of its outputs, where nothing but gradients changed;
     empty where there is none, or both are."""
-    if not all(name.startswith(GRADIENT) for name in changed):
+    if not all(name.startswith(protocol.GRADIENT) for name in changed):
         return ""
     agreeing, failing = [], []
     for cell in cells:

@@ -126,7 +126,7 @@ def test_no_version_is_accused_where_both_are_right_by_their_own_float64(tmp_pat
     assert "def truth" in answer.do[0]
     [row] = [row for row in report.rows if row.kind == "kernel"]
     assert row.correctness.verdict == model.MEANING_CHANGED and row.correctness.meaning is not None
-    assert [cause.cause for cause in report.causes] == [causes.MEANING_CHANGED]
+    assert [cause.cause for _, cause in report.by_row[row.id]] == [causes.MEANING_CHANGED]
 
 
 @pytest.mark.parametrize("failing", [BASE, NEXT])
