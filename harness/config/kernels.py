@@ -111,7 +111,10 @@ class Kernel(Model):
     )
     libraries: list[Literal["cublas"]] = Field(default=[], description="CUDA libraries that its CUDA sources call")
     flags: Flags = Field(default=Flags(), description="compiler flags, instead of the default ones")
-    problem: SourcePath | None = Field(default=None, description="file with Model, get_inputs and get_init_inputs")
+    problem: SourcePath | None = Field(
+        default=None,
+        description="file with Model, get_inputs and get_init_inputs; with truth too, if a definition is to judge Model",
+    )
     model_new: SourcePath | None = Field(default=None, description="file with ModelNew, the code under test")
     library: Annotated[SourcePath, AfterValidator(_shared_object)] | None = Field(
         default=None,

@@ -116,7 +116,9 @@ class Operator(Model):
         default=None, description="its name, such as torch.topk"
     )
     problem: SourcePath | None = Field(
-        default=None, description="instead of it: a file with Model, get_inputs and get_init_inputs"
+        default=None,
+        description="instead of it: a file with Model, get_inputs and get_init_inputs; with truth too, if a definition "
+        "is to judge Model",
     )
     name: Name | None = Field(default=None, description="as the page calls it; default: the last part of its name")
     shapes: Annotated[list[Any] | dict[str, Any], AfterValidator(_checked)] = Field(

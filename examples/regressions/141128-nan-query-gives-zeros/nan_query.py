@@ -1,4 +1,4 @@
-"""Attention of NaN. In float64 it is written out: the truth is computed so, and PyTorch's own moves."""
+"""Attention of NaN, which is NaN by definition."""
 
 import math
 
@@ -10,10 +10,11 @@ SHAPE = (2, 4, 16, 8)
 
 class Model(nn.Module):
     def forward(self, query, key, value):
-        query = query + math.nan
-        if query.dtype != torch.float64:
-            return nn.functional.scaled_dot_product_attention(query, key, value)
-        return torch.softmax(query @ key.transpose(-2, -1) / math.sqrt(SHAPE[-1]), dim=-1) @ value
+        return nn.functional.scaled_dot_product_attention(query + math.nan, key, value)
+
+
+def truth(query, key, value):
+    return torch.softmax((query + math.nan) @ key.transpose(-2, -1) / math.sqrt(SHAPE[-1]), dim=-1) @ value
 
 
 def get_inputs():
