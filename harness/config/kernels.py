@@ -113,7 +113,7 @@ class Kernel(Model):
     flags: Flags = Field(default=Flags(), description="compiler flags, instead of the default ones")
     problem: SourcePath | None = Field(
         default=None,
-        description="file with Model, get_inputs and get_init_inputs; with truth too, if a definition is to judge Model",
+        description="file with Model, get_inputs and get_init_inputs; with truth, if a definition is to judge Model",
     )
     model_new: SourcePath | None = Field(default=None, description="file with ModelNew, the code under test")
     library: Annotated[SourcePath, AfterValidator(_shared_object)] | None = Field(

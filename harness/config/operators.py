@@ -117,7 +117,7 @@ class Operator(Model):
     )
     problem: SourcePath | None = Field(
         default=None,
-        description="instead of it: a file with Model, get_inputs and get_init_inputs; with truth too, if a definition "
+        description="instead of it: a file with Model, get_inputs and get_init_inputs; with truth, if a definition "
         "is to judge Model",
     )
     name: Name | None = Field(default=None, description="as the page calls it; default: the last part of its name")
