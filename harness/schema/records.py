@@ -160,6 +160,7 @@ class RecipeResult(Record):
     power: list[KnownWrong] = Field(default=[], description="what the rule would have seen here, and what not")
     targets: list[TargetResult]
     draws_numbers: bool = Field(default=False, description="whether a problem's model draws random numbers in its call")
+    defined: bool = Field(default=False, description="whether the truth is the definition in the problem file, truth()")
     gradients: dict[str, bool] = Field(
         default={},
         description="of float64 gradients, by name: whether each is the slope of the float64 outputs along a random "

@@ -180,6 +180,7 @@ class Judging(NamedTuple):
             costs=[row.costs for row in rows if row.costs],
             power=proven,
             draws_numbers=workload.draws_numbers,
+            defined=workload.definition is not None,
             gradients=gradients,
             targets=[
                 _target_result(target, failures.get(target.name), rows, trials, request, self.precision(target.name))

@@ -325,6 +325,7 @@ class RecipeResult(Reply):
     power: List[KnownWrong]
     targets: List[TargetResult]
     draws_numbers: bool = False
+    defined: bool = False
     gradients: Dict[str, bool] = field(default_factory=dict)
 
 

@@ -90,7 +90,7 @@ class AttentionWorkload:
 
     problem: None = None
     no_truth = ""
-    contradicts = ""  # it has no definition of its user's
+    definition, contradicts = None, ""  # by its user
     draws_numbers = False
 
     def __init__(self, value: wire.WorkloadRequest) -> None:

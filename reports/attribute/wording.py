@@ -75,7 +75,7 @@ SENTENCES = {
     "reference_moved_under": "{kernel} {how}. PyTorch's own {references} changed{agreed}.",
     "another_operator_under": "{kernel} {how}. Under the name {references} PyTorch runs another operator in "
     "{this}{agreed}.",
-    "reference_moved": "{subject} {how}: {dtypes}, on the same input bytes.",
+    "reference_moved": "{subject} {how}{by}: {dtypes}, on the same input bytes.",
     "compiled_code_moved": "{subject}, compiled at run time, {what}, and other code is generated for it in {this} than "
     "in {base}.",
     "operator_not_there": "{message}{running}.",

@@ -15,7 +15,7 @@ from tests.messages import answered
 class FakeContext(SimpleNamespace):
     """What a test gives, with the methods of a `Context` that make tasks of it. Keys are named after their kind."""
 
-    task, scratch, hold = Context.task, Context.scratch, Context.hold
+    task, scratch, truth_folder, hold = Context.task, Context.scratch, Context.truth_folder, Context.hold
 
     def key(self, kind: str, asked: Any = "", **place: Any) -> str:
         return f"{kind} {asked}".strip()

@@ -13,7 +13,7 @@ import pytest
 import reports.attribute.grading
 from harness.schema.environment_records import EnvironmentRecord
 from reports.attribute.precedence import NEARER, OF_TIME, RULES
-from reports.attribute.rules import memory_use
+from reports.attribute.rules import meaning, memory_use
 from reports.attribute.wording import EXPLAINED, SENTENCES
 from reports.compare.differences import EXECUTOR, VARIABLE, differing
 
@@ -50,7 +50,7 @@ def test_every_rule_is_listed_once_and_what_is_nearer_is_a_rule() -> None:
 
 
 def test_every_sentence_is_a_rules_and_every_rules_sentence_is_known() -> None:
-    makers = [*filter(None, MODULES), memory_use, reports.attribute.grading]
+    makers = [*filter(None, MODULES), memory_use, meaning, reports.attribute.grading]
     texts = {
         node.value
         for module in makers

@@ -141,6 +141,11 @@ class CellFacts:
         return base, this
 
     @property
+    def is_defined(self) -> bool:
+        """Whether outputs are judged by a definition in the problem file, and not by a version's own float64 result."""
+        return any(recipe.defined for record in self.validations if record for recipe in record.recipes)
+
+    @property
     def always_wrong(self) -> bool:
         return all(self.wrong)
 

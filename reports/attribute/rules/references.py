@@ -145,6 +145,7 @@ def reference_moved(case: CaseFacts) -> Cause | None:
         ],
         figures=[figures.recipes_figure(cells[0]), figures.crossing_figure(cells[0], [cells[0].target])],
         group=("reference", case.reference, how, dtypes), how=how.format(base=base, this=this), dtypes=dtypes,
+        by=", by its definition, truth()" if cells[0].is_defined else "",
     )  # fmt: skip
 
 
