@@ -15,7 +15,7 @@ from harness.schema.run_records import WorkloadInfo
 from harness.typed import typed_by_nox, words_of
 from harness.worker import layouts, protocol
 from harness.worker.text import cut, last_line, plain
-from reports.model import BACKWARD, COLD, Comparison, CorrectnessSide, Judged, LatencySide, Memory, Rate, Rates
+from reports.model import BACKWARD, COLD, Comparison, CorrectnessSide, Judged, LatencySide, Memory, Rate, Rates, Side
 
 ABSENT = "\N{EM DASH}"
 NONFINITE = "NaN or infinity"  # a number that JSON cannot hold
@@ -55,6 +55,23 @@ def message_text(ended: CorrectnessSide, length: int = 300) -> str:
     if not stopped or not last or last in ended.message:
         return message
     return f"{message}; the last line of its log: {cut(last, length // 2)}"
+
+
+def end_text(ended: Iterable[Side]) -> str:
+    """Return after how long processes ended without a result, and how much memory they had used by then, such as
+    " after 3.2 s, at 1.4 GiB"; '' where neither is known."""
+    every = list(ended)
+    seconds = sorted(side.ended_after_s for side in every if side.ended_after_s is not None)
+    sizes = sorted(side.ended_peak_bytes for side in every if side.ended_peak_bytes is not None)
+    after = " to ".join(dict.fromkeys(map(duration_text, seconds[:1] + seconds[-1:])))
+    peak = " to ".join(dict.fromkeys(map(bytes_text, sizes[:1] + sizes[-1:])))
+    parts = [f" after {after}" if after else "", f" at {peak}" if peak else ""]
+    return ",".join(filter(None, parts))
+
+
+def duration_text(seconds: float) -> str:
+    """Return how long a process ran, such as "3.21 s" or "1800 s"."""
+    return f"{seconds:.0f} s" if seconds >= 100 else brief_time(seconds * 1e6)
 
 
 # C++ functions that many operators are made of, and what they are given by every one of those.

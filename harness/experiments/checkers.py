@@ -14,12 +14,12 @@ from typing import Any
 from harness.experiments import findings as parse
 from harness.experiments.executable import call_request, call_task, driver_sha256, unavailable
 from harness.experiments.plan import failing_trials
-from harness.run.context import Context, answer_of, checked
+from harness.run.context import Context, answer_of, checked, to_outcome
 from harness.run.device import check_device
 from harness.run.folders import now_utc
 from harness.run.requests import EXPECTED_RECIPE
 from harness.schema.experiment_records import CheckerFinding, CheckerResult, CheckersRecord
-from harness.schema.records import Device, Outcome, ValidationRecord
+from harness.schema.records import Device, ValidationRecord
 from harness.schema.run_records import Cell, WorkloadInfo
 from harness.schema.storage import load_record
 from harness.worker import protocol, wire
@@ -79,7 +79,7 @@ def run_checkers(context: Context, cell: Cell) -> CheckersRecord:
         check_device(context, cell.environment)
     identity["duration_s"] = round(answer.ended.duration_s, 3)
     printed = checked(wire.CheckResult, answer, "the checkers' process")
-    outcome = {name: getattr(printed, name) for name in Outcome.model_fields}
+    outcome = to_outcome(printed).model_dump()
     if not isinstance(printed, wire.CheckResult) or printed.status != protocol.OK:
         return CheckersRecord(**identity, **outcome)
     free = FREE_ARITHMETIC & set(request.flags.cxx)

@@ -20,7 +20,7 @@ from harness.config.plan import Plan
 from harness.experiments.profile import unavailable
 from harness.progress import Display
 from harness.run.believed import SHORTEST_US
-from harness.run.context import Context, checked, fields_of
+from harness.run.context import Context, checked, fields_of, to_outcome
 from harness.run.device import run_task
 from harness.run.folders import now_utc, stored
 from harness.run.requests import files_of, kernel_request, workload_request
@@ -130,7 +130,7 @@ class Sampler:
         for state in ("cold", "warm"):
             result = self._call(state)
             if not isinstance(result, wire.CompiledResult) or result.status != protocol.OK:
-                self.failed = Outcome(**{n: getattr(result, n) for n in Outcome.model_fields})
+                self.failed = to_outcome(result)
                 return
             results.append(result)
         cold, warm = results

@@ -12,12 +12,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from harness.experiments.executable import call_request, call_task, driver_sha256, unavailable
-from harness.run.context import Context, checked
+from harness.run.context import Context, checked, to_outcome
 from harness.run.device import run_task
 from harness.run.folders import now_utc
 from harness.run.requests import EXPECTED_RECIPE
 from harness.schema.experiment_records import CountersRecord, FunctionCounters
-from harness.schema.records import Outcome
 from harness.schema.run_records import Cell
 from harness.worker import protocol, wire
 
@@ -55,7 +54,7 @@ def run_counters(context: Context, cell: Cell) -> CountersRecord:
     answer = run_task(context, call_task(context, cell, COUNTERS, request, reads, TOTAL_S), "cuda")
     identity["duration_s"] = round(answer.ended.duration_s, 3)
     printed = checked(wire.CountersResult, answer, "the process that counts")
-    outcome = {name: getattr(printed, name) for name in Outcome.model_fields}
+    outcome = to_outcome(printed).model_dump()
     if not isinstance(printed, wire.CountersResult) or printed.status != protocol.OK:
         return CountersRecord(**identity, **outcome)
     return CountersRecord(**identity, **read_run(printed))

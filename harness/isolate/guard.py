@@ -4,7 +4,12 @@ A signal for a parent's death (prctl(2), `PR_SET_PDEATHSIG`) reaches a child and
 it instead, and is the subreaper of everything below: what loses its parent there becomes its child, whatever session
 it made for itself.
 
-usage: guard.py PARENT COMMAND..., with the process id of who starts it. Standard library only.
+It writes to an open file how much memory the command had used when it ended, as getrusage(2) has it: in KiB, the most
+that its process had resident, or the largest process that it had waited for. Only the parent of a process learns that,
+and learns it free of what the process that starts this one uses: this one is small when it forks.
+
+usage: guard.py PARENT REPORT COMMAND..., with the process id of who starts it, and the open file's number. Standard
+library only.
 """
 
 from __future__ import annotations
@@ -53,7 +58,8 @@ def end_as(code: int) -> None:
     os._exit(os.WEXITSTATUS(code))
 
 
-def main(parent: int, command: list[str]) -> None:
+def main(parent: int, report: int, command: list[str]) -> None:
+    os.set_inheritable(report, False)
     waited = {signal.SIGTERM, signal.SIGCHLD}
     signal.pthread_sigmask(signal.SIG_BLOCK, waited)
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -71,12 +77,14 @@ def main(parent: int, command: list[str]) -> None:
         os._exit(CANNOT)
     while signal.sigwait(waited) == signal.SIGCHLD:
         with contextlib.suppress(ChildProcessError):
-            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            while (ended := os.wait4(-1, os.WNOHANG))[0]:
                 if ended[0] == child:
+                    with contextlib.suppress(OSError):  # nobody reads it any more
+                        os.write(report, b"%d" % ended[2].ru_maxrss)
                     end_as(ended[1])
     end_all()
     os._exit(128 + signal.SIGTERM)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2:])
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])

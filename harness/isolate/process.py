@@ -7,6 +7,7 @@ import ctypes
 import hashlib
 import math
 import os
+import re
 import select
 import shutil
 import signal
@@ -22,6 +23,7 @@ from typing import IO
 
 import psutil
 
+from harness.isolate.guard import CANNOT
 from harness.isolate.logs import CappedLog
 from harness.worker.text import last_line, plain
 
@@ -30,6 +32,8 @@ MARK = "KERNEL_MATRIX_CHILD"
 TEMPORARY, OWNER = "kernel-matrix-", "owner"  # of temporary folders: how they begin, and a file in them
 LOG_EXCERPT_BYTES = 4000
 READ_BYTES = 1 << 20  # the most that a pipe holds
+KIB = 1 << 10
+PEAK = re.compile(r"^VmHWM:\s*(\d+) kB$", re.MULTILINE)  # proc(5)
 LOOK_S = 0.05  # between looks at a silent child
 # Sent at a limit of a file's size, of a processor's time, and for a system call that the sandbox does not grant.
 LIMIT_SIGNALS = (signal.SIGXFSZ, signal.SIGXCPU, signal.SIGSYS)
@@ -50,7 +54,8 @@ class Ended:
     """How a process ended; `how` says it of one that gave no result.
 
     `returncode` is negative for a signal; `timed_out` means that it was killed at its time limit; `killed_by` names
-    another limit that it ran into, such as "its memory limit of 8 GiB".
+    another limit that it ran into, such as "its memory limit of 8 GiB". `peak_bytes` is the most memory that it had
+    resident, or the largest process that it had waited for; None where that is not known, as of a container.
     """
 
     returncode: int
@@ -59,6 +64,7 @@ class Ended:
     log: str
     killed_by: str = ""
     overhead_s: float = 0.0  # what a place to run in cost, before and after the process
+    peak_bytes: int | None = None
 
     @property
     def from_outside(self) -> bool:
@@ -78,7 +84,7 @@ class Ended:
     @property
     def how(self) -> str:
         if self.timed_out:
-            return f"killed at its time limit, after {self.duration_s:.0f} s"
+            return "killed at its time limit"
         if self.killed_by:
             return f"killed at {self.killed_by}"
         if self.returncode < 0:
@@ -168,6 +174,26 @@ def _wait(
             with contextlib.suppress(subprocess.TimeoutExpired):  # it closed its output, and may run on
                 child.wait(pause_s)
     return True
+
+
+def _read_peak(report: int) -> int | None:
+    """Return the bytes that a guard wrote to its report; None where it could not."""
+    with contextlib.suppress(BlockingIOError):  # something else holds the other end
+        text = os.read(report, 100)
+        return int(text) * KIB if text.isdigit() else None
+    return None
+
+
+def _measure_peak(guard: int) -> int | None:
+    """Return the most bytes that a process below a guard has had resident, of those that run now; None where none
+    does."""
+    found = []
+    with contextlib.suppress(psutil.Error):
+        for process in psutil.Process(guard).children(recursive=True):
+            with contextlib.suppress(OSError):
+                peaks = PEAK.findall(Path(f"/proc/{process.pid}/status").read_text())  # none, of one that has ended
+                found += [int(peak) * KIB for peak in peaks]
+    return max(found, default=None)
 
 
 def birth(pid: int) -> str:
@@ -299,11 +325,12 @@ def run_child(
             return started
         return time.monotonic() if gate.opened_s is None else max(started, gate.opened_s)
 
-    with CappedLog(log) as kept:
+    peak_bytes: int | None = None
+    with CappedLog(log) as kept, _open_pipe() as (report, reports):
         with _starting:
             _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
             child = subprocess.Popen(
-                [sys.executable, "-ISB", str(GUARD), str(os.getpid()), *command],
+                [sys.executable, "-ISB", str(GUARD), str(os.getpid()), str(reports), *command],
                 cwd=cwd,
                 stdin=subprocess.DEVNULL if gate is None else gate.entrance,
                 stdout=subprocess.PIPE,
@@ -311,6 +338,7 @@ def run_child(
                 bufsize=0,
                 env=clean_environment({**environment, MARK: owner()}),
                 start_new_session=True,
+                pass_fds=(reports,),
             )
             _running.add(child.pid)
         if gate is not None:
@@ -321,6 +349,11 @@ def run_child(
             timed_out = not _wait(
                 child, child.stdout, kept, lambda: min(began() + timeout_s - time.monotonic(), last_words.left_s())
             )
+            duration_s = time.monotonic() - began()
+            if timed_out:  # the guard is killed with what it would report on
+                peak_bytes = _measure_peak(child.pid)
+            elif child.returncode != CANNOT:  # it would be the peak of what was to start the command
+                peak_bytes = _read_peak(report)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
@@ -329,8 +362,25 @@ def run_child(
             _kill_orphans()
             with child.stdout:  # what is left, and no more: who holds the other end all the same finds it closed
                 _take(child.stdout, kept)
-    duration_s = time.monotonic() - began()
-    return Ended(returncode=child.returncode, timed_out=timed_out, duration_s=duration_s, log=tail(log))
+    return Ended(
+        returncode=child.returncode,
+        timed_out=timed_out,
+        duration_s=duration_s,
+        log=tail(log),
+        peak_bytes=peak_bytes,
+    )
+
+
+@contextlib.contextmanager
+def _open_pipe() -> Iterator[tuple[int, int]]:
+    """Open a pipe for as long as the context lasts, and give its two ends. Who reads it does not wait."""
+    ends = os.pipe()
+    try:
+        os.set_blocking(ends[0], False)
+        yield ends
+    finally:
+        for end in ends:
+            os.close(end)
 
 
 class LastWords:

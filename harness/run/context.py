@@ -202,7 +202,14 @@ def failure(answer: Answer, what: str, *, holds_subject: bool = True) -> Outcome
         fault = Fault.LIMIT if ended.at_limit else Fault.TOOL
         last = f"; the last line of its log: {ended.last_line}" if ended.last_line else ""
         message = blame.skipped(f"{message}{last}", blame.ROOM if ended.at_limit else blame.REPORT)
-    return Outcome(status=status, message=message, log_excerpt=ended.log, fault=fault)
+    return Outcome(
+        status=status,
+        message=message,
+        log_excerpt=ended.log,
+        fault=fault,
+        ended_after_s=round(ended.duration_s, 3),
+        ended_peak_bytes=ended.peak_bytes,
+    )
 
 
 def checked(kind: type[R], answer: Answer, what: str, *, holds_subject: bool = True) -> R | Outcome:
@@ -218,6 +225,15 @@ def checked(kind: type[R], answer: Answer, what: str, *, holds_subject: bool = T
             message=f"{what} gave a result that cannot be read: {error}"[:500],
             log_excerpt=answer.ended.log,
         )
+
+
+def to_outcome(result: wire.Result | Outcome) -> Outcome:
+    """Return how a task ended, without what else it gave."""
+    if isinstance(result, Outcome):
+        return result
+    return Outcome(
+        status=result.status, message=result.message, log_excerpt=result.log_excerpt, fault=result.fault
+    )
 
 
 def fields_of(result: Any) -> dict[str, Any]:

@@ -157,6 +157,8 @@ class Launch:
         result = checked(wire.TimeResult, answer, "the launch", holds_subject=self.subject == protocol.MODEL)
         if kernels is not None and kernels.result is None and _lost_kernel(result):
             result = failure(kernels, "the launch")
+            if self._early is not None:  # its process may have waited for the launch before this one
+                result = result.model_copy(update={"ended_after_s": None})
         record: LaunchRecord | None = None
         if isinstance(result, wire.TimeResult):
             record = LaunchRecord(**identity, **fields_of(result))

@@ -39,6 +39,17 @@ class Outcome(Record):
     message: Annotated[str, _cut(2000)] = ""
     log_excerpt: Annotated[str, _cut(20_000)] = ""
     fault: Fault = Fault.SUBJECT
+    ended_after_s: float | None = Field(
+        default=None,
+        ge=0,
+        description="of a process that ended without a result: how long it had run; None where that is not known",
+    )
+    ended_peak_bytes: int | None = Field(
+        default=None,
+        ge=0,
+        description="of the same process: the most memory that it had resident, or the largest process that it had "
+        "waited for; None where that is not known, as in a container",
+    )
 
 
 class CellRecord(Outcome):

@@ -102,6 +102,8 @@ def _without(evidence: Evidence, found: list[Launch], launched: list[LaunchRecor
         first = launched[0]
     if first is None:
         return Outcome(status="not_run", message="the run has no launch of it")
+    if isinstance(first, Outcome):
+        return unblamed(Outcome(**first.model_dump(include=set(Outcome.model_fields))))
     log, fault = first.log_excerpt, first.fault
     return unblamed(Outcome(status=first.status, message=first.message, log_excerpt=log, fault=fault))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from harness.schema.run_records import WorkloadInfo
 from harness.worker import protocol
@@ -262,6 +262,7 @@ def _is_worse(row: Comparison) -> bool:
 
 def open_questions(evidence: Evidence, told: Told) -> list[str]:
     found: dict[str, list[tuple[str, str]]] = {}  # what, to the workloads and versions of which it is so
+    ends: dict[str, dict[str, list[CorrectnessSide]]] = {}  # the same, to how processes ended there, by version
     for row in told.rows:
         own = sides([row])
         for name, side in own.items():
@@ -269,10 +270,11 @@ def open_questions(evidence: Evidence, told: Told) -> list[str]:
             if word not in (RIGHT, WRONG, UNREPEATABLE) and (side.message or word == ABSENT):
                 text = f"{outcome_text(side)}: {message_text(side, most_of(side))}"
                 found.setdefault(text, []).append((row.workload, name))
+                ends.setdefault(text, {}).setdefault(name, []).append(side)
         if row.correctness.verdict == model.UNDECIDED and ABSENT not in map(outcome, own.values()):
             text = f"correctness undecided: {short(row.correctness.why, 200)}"
             found.setdefault(text, []).append((row.workload, row.environment))
-    texts = [f"{text} ({_places(told, places)})" for text, places in found.items()]
+    texts = [f"{text} ({_places(told, places, ends.get(text, {}))})" for text, places in found.items()]
     row = told.rows[0]
     if not evidence.ever_ran(row.target, row.device):
         texts.append("it ran in no version: `--fail-on` passes it, for nothing regressed; `gate` does not")
@@ -283,9 +285,9 @@ def open_questions(evidence: Evidence, told: Told) -> list[str]:
     return [*texts, *_open_times(told), *_open_memory(told), *([length] if length and not tried else [])]
 
 
-def _places(told: Told, places: Iterable[tuple[str, str]]) -> str:
+def _places(told: Told, places: Iterable[tuple[str, str]], ends: Mapping[str, Sequence[CorrectnessSide]] = {}) -> str:
     workloads, environments = (list(dict.fromkeys(each)) for each in zip(*places, strict=True))
-    return f"{_listed(workloads)}, {told.where(environments)}"
+    return f"{_listed(workloads)}, {told.where(environments, ends)}"
 
 
 def _open_times(told: Told) -> list[str]:

@@ -118,7 +118,7 @@ def open_questions(told: Told) -> list[str]:
             if outcome(side) not in (RIGHT, WRONG) and side.message and protocol.HAS_NO not in side.message:
                 words = "" if side.fault is Fault.SUBJECT else f"{outcome_text(side)}: "
                 text = words + message_text(side, most_of(side))
-                found.setdefault(text, []).append(f"{row.workload} {told.where([name])}")
+                found.setdefault(text, []).append(f"{row.workload} {told.where([name], {name: [side]})}")
     return [f"{text} ({_listed(places)})" for text, places in found.items()]
 
 

@@ -20,7 +20,7 @@ from reports.compare.properties import differs_though_right, unrepeatable
 from reports.compare.rows import correctness_moved
 from reports.model import Comparison, CorrectnessSide, Latency, LatencySide
 from reports.render.grid import GridCell, memory_cell, moved_text, time_cell
-from reports.text import change_text, memory_change, percent, rate_text, time_text, together
+from reports.text import change_text, end_text, memory_change, percent, rate_text, time_text, together
 
 # What one side came to.
 RIGHT, WRONG, UNBUILT, UNLOADED, REFUSED = "right", "wrong", "does not build", "does not load", "refused"
@@ -144,7 +144,10 @@ def _with_timed(side: CorrectnessSide, timed: Iterable[LatencySide]) -> Correctn
     for each in timed:
         status = protocol.WRONG if each.wrong_output else each.status
         if status in WHEN_TIMED:
-            return replace(side, status=WHEN_TIMED[status], message=each.message)
+            return replace(
+                side, status=WHEN_TIMED[status], message=each.message, ended_after_s=each.ended_after_s,
+                ended_peak_bytes=each.ended_peak_bytes,
+            )  # fmt: skip
     return side
 
 
@@ -203,11 +206,13 @@ class Told:
         own = [pair for row in self.rows for pair in sides([row]).items()]
         return [*(c.text for c in self.clauses[SAID:]), *notes_text(own, self.where), *unrepeatable(self.rows)]
 
-    def where(self, environments: Sequence[str]) -> str:
-        """in 2.1.0 and in 2.5.0."""
-        if len(environments) > 2 and len(environments) == len(self.names):
+    def where(self, environments: Sequence[str], ends: Mapping[str, Sequence[CorrectnessSide]] = {}) -> str:
+        """Return in which versions something is so, such as "in 2.1.0 and in 2.5.0". `ends`: by environment, those of
+        processes that ended there, of which it then says after how long they did."""
+        ended = {name: text for name, known in ends.items() if (text := end_text(known))}
+        if len(environments) > 2 and len(environments) == len(self.names) and not ended:
             return f"in all {len(environments)} versions"
-        return together(f"in {self.names.get(name, name)}" for name in environments)
+        return together(f"in {self.names.get(name, name)}{ended.get(name, '')}" for name in environments)
 
     def on(self, rows: Sequence[Comparison]) -> str:
         """The workloads, where these are not all."""

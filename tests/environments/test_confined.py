@@ -334,3 +334,11 @@ def test_without_namespaces_a_task_runs_as_it_did(tmp_path: Path) -> None:
     answer = executor.run(task)
     assert answer.result is None and answer.ended.returncode == 0, "a folder is no result, and ends nothing"
     assert executor.run(task).result is None
+
+
+def test_a_crash_in_a_sandbox_has_the_memory_of_its_own_process(place: Path) -> None:
+    """What the harness waits for is the program that made the sandbox, which is small."""
+    held_bytes = 200 << 20
+    ended = start(place, f"held = b'x' * {held_bytes}\nos.abort()\n").ended
+    assert ended.how == "died by SIGABRT"
+    assert ended.peak_bytes is not None and held_bytes < ended.peak_bytes < 2 * held_bytes

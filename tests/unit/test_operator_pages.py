@@ -124,7 +124,7 @@ def test_the_gradient_that_is_wrong_is_named_where_others_are_right() -> None:
     outputs = [output("y"), replace(output("grad of x"), wrong=True)]
     row = row_of([output("y"), output("grad of x")], outputs)
     row.correctness = replace(row.correctness, this=replace(row.correctness.this, status="wrong"))
-    told: Any = SimpleNamespace(rows=[row], names={"a": "2.1.0", "b": "2.5.0"}, where=lambda names: "in 2.5.0")
+    told: Any = SimpleNamespace(rows=[row], names={"a": "2.1.0", "b": "2.5.0"}, where=lambda names, ends: "in 2.5.0")
     assert wrong_parts(told) == ["what is wrong is grad of x; the other outputs are right (w, in 2.5.0)"]
     both = replace(row.correctness.this, outputs=[replace(each, wrong=True) for each in outputs])
     row.correctness = replace(row.correctness, this=both)
