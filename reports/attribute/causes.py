@@ -92,7 +92,8 @@ FIXES = {
     RANGE_OVERFLOW: "compute in a wider type; in a softmax, subtract the largest logit first",
     NOT_REPEATABLE: "add in a fixed order, without atomics",
     REFERENCE_MOVED: "in your tests, compare with a float64 truth instead of this reference",
-    DEFAULT_BACKEND_MOVED: "in your tests, name the backend to compare with (torch.nn.attention.sdpa_kernel)",
+    DEFAULT_BACKEND_MOVED: "in your tests, name the backend to compare with: torch.nn.attention.sdpa_kernel, or "
+    "torch.backends.cuda.sdp_kernel in a version that lacks it",
     LATENCY_CLOCK_OR_LOAD: "measure again on an idle machine",
     LATENCY_THREAD_COUNT: "set the same number of threads in both environments: torch.set_num_threads",
     LATENCY_LAUNCH_OVERHEAD: "make fewer calls, each with more work",

@@ -17,11 +17,13 @@ import yaml
 from pydantic import ValidationError
 
 from harness.cli import main
+from harness.config import operators
 from harness.config.matrix import Matrix
 from harness.config.yaml_problems import fields_at, problem_and_remedy
 from harness.preflight.operators import LOOK_UP
 from harness.schema.records import Outcome
 from tests.conftest import ROOT
+from tests.torch_names import LACKING
 from tests.unit.attributed import of_both, spec
 from tests.unit.reporting import report_of
 from tests.unit.spec import BASE, NEXT, Case
@@ -167,13 +169,132 @@ def test_every_command_in_a_message_is_one_with_options_that_it_has() -> None:
         assert not wrong, f"{where}: {words[0]} has no {wrong}"
 
 
+def texts() -> Iterator[tuple[str, str]]:
+    """Yield every sentence of the product's code and where it stands; {} for what is filled in."""
+    for path in sorted([*(ROOT / "harness").rglob("*.py"), *(ROOT / "reports").rglob("*.py")]):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+        for node in ast.walk(tree):
+            text = ""
+            if isinstance(node, ast.JoinedStr):
+                text = "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs | parts:
+                text = node.value
+            if " " in text.strip() and "\n" not in text:  # neither a word nor a program
+                yield f"{path.relative_to(ROOT)}:{node.lineno}", text
+
+
+# Options of other programs, which stand behind the program's name in the same text.
+FOREIGN_OPTIONS = {
+    "docker run": {"--rm", "--gpus"},
+    "nvidia-ctk": {"--runtime"},
+    "sbatch": {"--help"},
+    "sinfo": {"--format"},
+    "unpack.sh": {"--only"},
+    "compiler's": {"--version"},
+    "nvcc's": {"--version"},
+}
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]\b(?!=sha256)")
+
+
 def test_every_option_that_a_message_names_exists_somewhere() -> None:
-    known = set().union(*(options_of(verb) for verb in (*main.VERBS, *main.INTERNAL)))
-    named = re.compile(r"(?:^|[ (:,`])(--[a-z][a-z-]+)(?= [A-Z]|[,.;:)`]|$)")
-    others = {"--help", "--version"}
-    remedies = [(where, text) for where, text in strings() if " " in text.strip() and "/cli/" in where]
-    wrong = [(where, name) for where, text in remedies for name in named.findall(text) if name not in known | others]
-    assert not wrong
+    known = {"--help", "--version"}.union(*(options_of(verb) for verb in (*main.VERBS, *main.INTERNAL)))
+    named = 0
+    for where, text in texts():
+        if "--hash=" in text:  # a pattern of a file of pins
+            continue
+        foreign = set[str]().union(*(options for program, options in FOREIGN_OPTIONS.items() if program in text))
+        options = set(OPTION.findall(text))
+        named += len(options)
+        assert options <= known | foreign, f"{where}: {sorted(options - known - foreign)} in: {text}"
+    assert named > 100
+
+
+# -- keys of matrix.yaml
+
+
+def keys_of(schema: Any) -> set[str]:
+    """Return the names of all keys that a matrix.yaml may have, at any depth."""
+    if isinstance(schema, list):
+        return set[str]().union(*map(keys_of, schema))
+    if not isinstance(schema, dict):
+        return set()
+    own = set(schema["properties"]) if isinstance(schema.get("properties"), dict) else set[str]()
+    return own.union(*map(keys_of, schema.values()))
+
+
+KEYS = keys_of(Matrix.model_json_schema(by_alias=True)) | set(operators.KEYS)  # no model has those of a tensor
+# A key that stands before "in matrix.yaml", and one in backticks, such as `replica: 1`.
+BEFORE = re.compile(r"(\w+)[`:,]* in matrix\.yaml")
+QUOTED_KEY = re.compile(r"`([a-z_]+)(?:: ?([^`]*))?`")
+DOTTED = re.compile(r"\b(thresholds|tolerances|limits|slurm)\.([a-z_]+)")
+# Words before "in matrix.yaml" that name no key: a path, a pair.
+PLAIN_WORDS = {"1", "direction", "it", "name", "not", "own", "pairs", "path", "setting", "some", "them"}
+# In backticks, and no keys: commands, functions, fields of records, a word of C++.
+QUOTED_WORDS = {*main.VERBS, "against", "base", "default", "forward", "key", "like", "observed", "static"}
+
+
+def test_every_key_of_the_matrix_that_a_message_names_is_one() -> None:
+    named = 0
+    for where, text in texts():
+        for word in BEFORE.findall(text):
+            assert word in KEYS | PLAIN_WORDS, f"{where}: matrix.yaml has no {word}: {text}"
+            named += word in KEYS
+        for section, key in DOTTED.findall(text):
+            if text.startswith("$") or f"{section}.{key}(" in text:
+                continue
+            assert key in fields_at(Matrix, (section,)), f"{where}: {section} has no {key}: {text}"
+            named += 1
+    assert named > 15
+
+
+def test_every_key_in_backticks_is_one_with_a_value_that_can_be_written() -> None:
+    named = 0
+    for where, text in texts():
+        for key, value in QUOTED_KEY.findall(text):
+            assert key in KEYS | QUOTED_WORDS, f"{where}: `{key}` is no key of matrix.yaml: {text}"
+            written = value.replace("{{", "{").replace("}}", "}")  # of a template
+            yaml.safe_load(f"{key}: {written.replace('...', '1').replace('{}', '1')}")
+            named += 1
+    assert named > 30
+
+
+def test_an_option_or_a_key_that_does_not_exist_is_found() -> None:
+    assert OPTION.findall("raise --detekt, or (--launches)") == ["--detekt", "--launches"]
+    assert "packages" in KEYS and "memory_gib" in KEYS and "replica" in KEYS
+    assert "package" not in KEYS and "memory_gb" not in fields_at(Matrix, ("limits",))
+    assert BEFORE.findall("add it to `package` in matrix.yaml") == ["package"]
+    assert DOTTED.findall("raise limits.memory_gb in matrix.yaml") == [("limits", "memory_gb")]
+
+
+def test_packages_that_a_message_offers_can_be_pinned() -> None:
+    written = re.compile(r"\bpackages: (\[[^\]{]*\])")
+    offered = [(where, value) for where, text in texts() for value in written.findall(text)]
+    assert offered
+    for where, text in offered:
+        assert not at(errors_of(with_value(("packages",), yaml.safe_load(text))), ("packages",)), where
+
+
+# -- names of PyTorch
+
+
+NAMED = re.compile(r"\btorch(?:\.[A-Za-z_]\w*)+|\b(?:at|c10)::cuda::\w+")
+
+
+def test_every_name_of_pytorch_that_a_message_names_is_looked_up() -> None:
+    """`tests/environments/test_remedies.py` does it, in the pinned versions."""
+    found = {name: where for where, text in texts() for name in NAMED.findall(text)}
+    unknown = {name: where for name, where in found.items() if name not in LACKING}
+    assert not unknown, "list them in tests/torch_names.py"
+    assert not LACKING.keys() - found.keys(), "no message names them any more"
+
+
+def test_a_message_names_something_for_each_version() -> None:
+    for where, text in texts():
+        names = set(NAMED.findall(text))
+        for version in set[str]().union(*(LACKING[name] for name in names)):
+            assert any(version not in LACKING[name] for name in names), f"{where}: nothing for {version}: {text}"
 
 
 # -- what to do, on a page
