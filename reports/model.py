@@ -184,7 +184,7 @@ class MeaningChange:
 
     `outputs`: names of those that differ; the other fields are of the first: the recipe and the trial, the `index` of
     the element that differs most, with its value in the baseline and here (where shapes differ, the shapes).
-    `right`: the environment whose gradients are the slopes of its outputs, where that is one of the two.
+    `right`: the one environment in which a gradient is the slope of the outputs; the first is then that gradient.
     """
 
     outputs: tuple[str, ...]

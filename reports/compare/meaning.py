@@ -28,7 +28,8 @@ def meaning_change(evidence: Evidence, base: Cell, this: Cell) -> MeaningChange 
     if not found:
         return None
     changed = tuple(dict.fromkeys(each.output for each in found))
-    first = found[0]
+    right, decisive = _supported(evidence, (base, this), changed)
+    first = next((each for each in found if each.output == decisive), found[0])
     return MeaningChange(
         outputs=changed,
         output=first.output,
@@ -40,7 +41,7 @@ def meaning_change(evidence: Evidence, base: Cell, this: Cell) -> MeaningChange 
         index=tuple(first.index),
         before=first.left_value,
         here=first.right_value,
-        right=_supported(evidence, (base, this), changed),
+        right=right,
         record=evidence.crossing_pointer(*place),
     )
 
@@ -55,20 +56,23 @@ def _facing(each: TruthDifference, base: str, this: str) -> TruthDifference | No
     return each.model_copy(update=turned)
 
 
-def _supported(evidence: Evidence, cells: Sequence[Cell], changed: Sequence[str]) -> str:
-    """Return the one environment whose gradients are the slopes of its outputs, where nothing but gradients changed;
-    empty where there is none, or both are."""
+def _supported(evidence: Evidence, cells: Sequence[Cell], changed: Sequence[str]) -> tuple[str, str]:
+    """Return the one environment in which a gradient is the slope of the outputs and not in the other, and the name of
+    that gradient, where nothing but gradients changed; both empty where there is none, or gradients contradict."""
     if not all(name.startswith(protocol.GRADIENT) for name in changed):
-        return ""
-    agreeing, failing = [], []
-    for cell in cells:
-        recipes = _recipes(evidence.validations.get(cell.id))
-        checked = [recipe.gradients.get(name) for recipe in recipes for name in changed]
-        if checked and all(checked):
-            agreeing.append(cell.environment)
-        elif False in checked:
-            failing.append(cell.environment)
-    return agreeing[0] if len(agreeing) == len(failing) == 1 else ""
+        return "", ""
+    found: dict[str, str] = {}
+    for name in changed:
+        agrees = [_agrees(evidence.validations.get(cell.id), name) for cell in cells]
+        if True in agrees and False in agrees:
+            found.setdefault(cells[agrees.index(True)].environment, name)
+    return next(iter(found.items())) if len(found) == 1 else ("", "")
+
+
+def _agrees(validation: ValidationRecord | None, name: str) -> bool | None:
+    """Return whether a gradient is the slope of the outputs on every recipe; None where it was not checked."""
+    checked = [recipe.gradients[name] for recipe in _recipes(validation) if name in recipe.gradients]
+    return all(checked) if checked else None
 
 
 def _recipes(validation: ValidationRecord | None) -> Sequence[RecipeResult]:

@@ -197,15 +197,6 @@ def _memory(evidence: Evidence, planned: list[PlannedRow]) -> list[Memory]:
     )
 
 
-def _side(evidence: Evidence, cell: Cell, target: str) -> CorrectnessSide:
-    """Return what a target's outputs were in a cell. Of the subject's own process it is known how it ended."""
-    found = correctness.side(evidence, cell, target)
-    if target != protocol.KERNEL and cell.kernel not in evidence.run.pytorch:
-        return found
-    record = evidence.outcome(cell, built=target == protocol.KERNEL)
-    return replace(found, ended_after_s=record.ended_after_s, ended_peak_bytes=record.ended_peak_bytes)
-
-
 def _correctness(evidence: Evidence, planned: list[PlannedRow]) -> list[Correctness]:
     def was_validated(cell: Cell, target: str) -> bool:
         record = evidence.validations.get(cell.id)
@@ -214,7 +205,7 @@ def _correctness(evidence: Evidence, planned: list[PlannedRow]) -> list[Correctn
     observed, meanings = [], []
     for row in planned:
         cells = row.cells(evidence.run.baseline, was_validated)
-        base, this = (_side(evidence, cell, row.timed_as) for cell in cells)
+        base, this = (correctness.side(evidence, cell, row.timed_as) for cell in cells)
         records = [evidence.validations.get(cell.id) for cell in cells]
         bits = correctness.compare_bits(records[0], records[1], row.timed_as)
         changed, draws = None, False

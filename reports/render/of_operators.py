@@ -41,7 +41,8 @@ def also(told: Told) -> list[str]:
     changed: dict[tuple[str, str], list[str]] = {}
     for row in told.rows:
         outcomes = set(map(outcome, sides_of([row]).values()))
-        if len(outcomes) == 1 and (names := other_bits(row)):
+        is_comparable = row.correctness.verdict not in model.ANOTHER_MEANING
+        if is_comparable and len(outcomes) == 1 and (names := other_bits(row)):
             within = ", within rounding" if outcomes == {RIGHT} else ""
             text = f"{_listed(names)} {'has' if len(names) == 1 else 'have'} other bits than in {base}{within}"
             bits.setdefault((row.environment, text), []).append(row.workload)

@@ -156,6 +156,23 @@ def test_of_gradients_finite_differences_say_which_version_is_right(
     assert wrong == [name for name in (BASE, NEXT) if right and name != right]
 
 
+def test_one_gradient_that_is_a_slope_in_one_version_alone_decides_and_is_told(tmp_path: Path) -> None:
+    """Another gradient, that of a constant in floating-point numbers, is a slope in neither."""
+    other = "grad of query"
+    gradients = {BASE: {other: False, GRADIENT: True}, NEXT: {other: False, GRADIENT: False}}
+    made = replace(changed(), truths=(difference(other, "3"), difference(GRADIENT)), gradients=gradients)
+    [row] = [row for row in report_of(tmp_path, made).rows if row.kind == "kernel"]
+    assert row.correctness.verdict == model.REGRESSED and f"of {GRADIENT} is 1.667 in" in row.correctness.why
+
+
+def test_gradients_that_contradict_accuse_nobody(tmp_path: Path) -> None:
+    other = "grad of query"
+    gradients = {BASE: {other: False, GRADIENT: True}, NEXT: {other: True, GRADIENT: False}}
+    made = replace(changed(), truths=(difference(other), difference(GRADIENT)), gradients=gradients)
+    [row] = [row for row in report_of(tmp_path, made).rows if row.kind == "kernel"]
+    assert row.correctness.verdict == model.MEANING_CHANGED
+
+
 def test_finite_differences_say_nothing_where_an_output_changed_too(tmp_path: Path) -> None:
     gradients = {BASE: {GRADIENT: True}, NEXT: {GRADIENT: False}}
     made = replace(changed(), truths=(difference(GRADIENT), difference("output")), gradients=gradients)
