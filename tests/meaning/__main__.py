@@ -11,7 +11,6 @@ from pathlib import Path
 from harness.config.shipped import ROOT
 from tests.meaning.score import HERE, Outcome, load_cases, render, score
 
-LATEST = HERE / "reports" / "latest"
 RUN = ("--launches=1", "--device=cpu", "--explain=never")
 
 
@@ -19,13 +18,18 @@ def main(argv: list[str]) -> int:
     """Exit code: 0 done, 1 an answer has a wrong culprit; otherwise that of the run that left no report."""
     parser = argparse.ArgumentParser(prog="python -m tests.meaning", description=__doc__)
     parser.add_argument("--again", action="store_true", help="score the last run, and run nothing")
-    if not parser.parse_args(argv).again:
-        LATEST.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "harness", "matrix", f"--matrix={HERE / 'matrix.yaml'}", *RUN]
+    parser.add_argument("--second", action="store_true", help="the cases of an author who knew none of the rules")
+    options = parser.parse_args(argv)
+    folder = HERE / "second" if options.second else HERE
+    latest = folder / "reports" / "latest"
+    if not options.again:
+        latest.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "harness", "matrix", f"--matrix={folder / 'matrix.yaml'}", *RUN]
         code = subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL).returncode
-        if not LATEST.exists():
+        if not latest.exists():
             return code or 1
-    scores = score(load_cases(), json.loads(Path(LATEST, "summary.json").read_text(encoding="utf-8")))
+    cases = load_cases(folder / "index.yaml")
+    scores = score(cases, json.loads(Path(latest, "summary.json").read_text(encoding="utf-8")))
     print(render(scores))
     return int(any(each.outcome == Outcome.WRONG_CULPRIT for each in scores))
 
