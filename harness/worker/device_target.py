@@ -88,10 +88,10 @@ class DeviceTarget(Target):
                 row.samples_us.append(sample.us)
                 row.sampled_s.append(sample.at_s)
                 row.enqueue_us.append(sample.enqueue_us)
-            self._look(self.counted, references)
+            self._look(self.counted)
         while 0 < len(self.counted.deliveries_ns) < DELIVERIES:
             self.take(self.count)
-            self._deliver(self.counted, references)
+            self._deliver(self.counted)
         row.clock, row.calls_per_sample = "cuda_event", 1
         call_us = statistics.median(row.samples_us)
         told = self.peer.read(wire.Told, self.peer.ask(channel.TELL))
@@ -104,6 +104,7 @@ class DeviceTarget(Target):
         if self.in_kernels_process:
             self._bound(references, call_us)
         self.sampling_s = (sampling.clock_ns() - began) / 1e9
+        self.copy_as_much(references)
         if self.counted.deliveries_ns:
             self.late = self.counted.lateness()
         self._check_threads(told)
@@ -216,7 +217,7 @@ class DeviceTarget(Target):
                 self.count = size
                 taken_ns[size].append(self._timed(*order_of(size)))
                 self.counted.elapsed_ns.append(taken_ns[size][-1])
-                self._look(self.counted, nothing.peer)  # before other inputs are drawn
+                self._look(self.counted)  # before other inputs are drawn
             known_ns.append(nothing._timed(*order_of(most)))
             if number == 0:  # which may have had more to do
                 taken_ns, known_ns = {size: [] for size in sizes}, []

@@ -104,6 +104,7 @@ class Callee:
         self.nursery = memory.Nursery(self)  # before any thread is started here
         self.children = children.watched() if request.kernel is not None else self.children
         memory.keep_freed_memory()
+        memory.map_libraries()
         torch.set_num_threads(request.threads)
         self.meter()
 

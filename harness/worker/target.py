@@ -70,6 +70,7 @@ class Target:
         self.all_ns: list[int] = []  # of every timed order
         self.asked_ns: list[int] = []  # of orders that are not their work
         self.copied: wire.CopyOrder | None = None  # last, in the references' process
+        self.to_copy: list[tuple[Orders, wire.CopyOrder, int]] = []  # of each delivery since then: how much, in bytes
         self.copies = False  # whether each call ends with a copy of its output
         self.fault = ""  # what was seen of its timed calls
         self.late = ""  # that its outputs were late: on a busy machine an honest target's are, too
@@ -175,7 +176,7 @@ class Target:
         self._each(both, Target.begin, references)
         while left := [target for target in both if not target.is_sampled()]:
             self.random.shuffle(left)
-            lost = set(left) - set(self._each(left, Target.slice, references, SETTLE_S * (len(both) - 1)))
+            lost = set(left) - set(self._each(left, Target.slice, references, SETTLE_S))
             both = [target for target in both if target not in lost]
         self._each(both, Target.end, references)
 
@@ -222,8 +223,9 @@ class Target:
             allowed_ns = asking_ns + max(WAITED_NS, WAITED_SHARE * claimed_ns)
             orders = self.counted if elapsed_ns - claimed_ns <= allowed_ns else self.waited
             orders.elapsed_ns.append(elapsed_ns)
-            self._look(orders, references)
+            self._look(orders)
         self.rule.pause()
+        self.copy_as_much(references)
 
     def end(self, references: Peer) -> None:
         """Write the row: its samples, and what they cost."""
@@ -232,7 +234,8 @@ class Target:
             self._count_all()
         while 0 < len(self.counted.deliveries_ns) < DELIVERIES:
             self._order()
-            self._deliver(self.counted, references)
+            self._deliver(self.counted)
+        self.copy_as_much(references)
         self.sampling_s = sum(self.all_ns) / 1e9
         told = self.peer.read(wire.Told, self.peer.ask(channel.TELL))
         found += self._asking(references)
@@ -296,7 +299,7 @@ class Target:
             self._map(max(wanted, self.spare))
             self.fastest_ns = min(self._order()[1] for _ in range(3))
 
-    def _look(self, orders: Orders, references: Peer) -> None:
+    def _look(self, orders: Orders) -> None:
         """After an order: whether outputs are looked at."""
         if not self.in_kernels_process:
             return
@@ -305,7 +308,7 @@ class Target:
         if not self.opened.in_slots:
             if not (judged or number <= DELIVERIES or self.random.random() < DELIVERED):
                 return
-            memory = self._deliver(orders, references)
+            memory = self._deliver(orders)
         elif judged:
             memory = self.memory
         if judged:
@@ -333,20 +336,30 @@ class Target:
             found.append(max(0, elapsed_ns - host.SIZE.unpack(content)[0]))
         return found
 
-    def _deliver(self, orders: Orders, references: Peer) -> Any:
-        """Memory with the outputs of the last order, which are copied there now; and the time of that, and of as much
-        work by a process that is known. Both meet the same machine."""
+    def _deliver(self, orders: Orders) -> Any:
+        """Memory with the outputs of the last order, which are copied there now; and the time of that."""
         began = sampling.clock_ns()
         memory = self._outputs(self.count)
         orders.deliveries_ns.append(sampling.clock_ns() - began)
         known = self.described
         assert known is not None
         order = wire.CopyOrder(self.row.workload, self.count, known.dtype, known.shape, known.contiguous)
-        references.outbox_of(self.count * self._output_bytes())
-        for _ in range(1 if order == self.copied else 2):  # the first makes what is copied
-            began = sampling.clock_ns()
-            references.request(channel.COPY, order)
-            copied_ns = sampling.clock_ns() - began
-        self.copied = order
-        orders.copies_ns.append(copied_ns)
+        self.to_copy.append((orders, order, self.count * self._output_bytes()))
         return memory
+
+    def copy_as_much(self, references: Peer) -> None:
+        """Time as many copies of as much, by a process that is known, as outputs were delivered since the last time.
+
+        They come after a slice, and not after each delivery: threads of the references' process wait busily for
+        milliseconds after a copy, and took them from the kernel's next calls. On a GPU two processes that compute in
+        turns cost each other more than the time between them does.
+        """
+        for orders, order, size_bytes in self.to_copy:
+            references.outbox_of(size_bytes)
+            for _ in range(1 if order == self.copied else 2):  # the first makes what is copied
+                began = sampling.clock_ns()
+                references.request(channel.COPY, order)
+                copied_ns = sampling.clock_ns() - began
+            self.copied = order
+            orders.copies_ns.append(copied_ns)
+        self.to_copy.clear()
