@@ -7,6 +7,7 @@ A value that could not be measured is None; the `why` or `message` beside it say
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 
 from harness.schema.records import Device
 from harness.stats.effects import Estimate
@@ -178,13 +179,20 @@ class Bits:
         return "identical" if self.identical == self.compared else "differ"
 
 
+class MeaningEvidence(str, Enum):
+    """What shows which of two float64 results is right."""
+
+    FORMULA = "formula"  # of attention, written out
+    FINITE_DIFFERENCES = "finite_differences"
+
+
 @dataclass(frozen=True, kw_only=True)
 class MeaningChange:
     """The float64 results of the baseline and of this environment differ by more than their rounding.
 
     `outputs`: names of those that differ; the other fields are of the first: the recipe and the trial, the `index` of
     the element that differs most, with its value in the baseline and here (where shapes differ, the shapes).
-    `right`: the one environment in which a gradient is the slope of the outputs; the first is then that gradient.
+    `right`: the one environment for which there is evidence, `by` which; the first output is then the one that has it.
     """
 
     outputs: tuple[str, ...]
@@ -198,6 +206,7 @@ class MeaningChange:
     before: str
     here: str
     right: str
+    by: MeaningEvidence | None
     record: str
 
 

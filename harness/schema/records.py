@@ -177,6 +177,11 @@ class RecipeResult(Record):
         description="of float64 gradients, by name: whether each is the slope of the float64 outputs along a random "
         "direction, by central finite differences",
     )
+    formulas: dict[str, bool] = Field(
+        default={},
+        description="of a model that calls PyTorch's attention, by output: whether its float64 result is what the "
+        "formula of attention gives, written out, wherever that is defined",
+    )
 
 
 class ValidationRecord(CellRecord):

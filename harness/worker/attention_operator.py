@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Mapping, Sequence
+import contextlib
+import threading
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
 
 import torch
+from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from . import rounding
@@ -30,6 +33,26 @@ class Attention(TorchFunctionMode):  # type: ignore[misc]
         if is_attention and (self.arithmetic.draws is not None or self.arithmetic.short is not None):
             return written_out(self.arithmetic, *args, **(kwargs or {}))
         return function(*args, **(kwargs or {}))
+
+
+@contextlib.contextmanager
+def replaced(arithmetic: Arithmetic, writes_out: bool) -> Iterator[list[str]]:
+    """Within, and in this thread, attention is written out, or only noticed; also where PyTorch's own modules call it.
+    What is yielded has an entry for each call."""
+    calls: list[str] = []
+    original, own = functional.scaled_dot_product_attention, threading.get_ident()
+
+    def attention(*args: Any, **kwargs: Any) -> Any:
+        if threading.get_ident() != own:
+            return original(*args, **kwargs)
+        calls.append("scaled_dot_product_attention")
+        return written_out(arithmetic, *args, **kwargs) if writes_out else original(*args, **kwargs)
+
+    functional.scaled_dot_product_attention = attention
+    try:
+        yield calls
+    finally:
+        functional.scaled_dot_product_attention = original
 
 
 def draws_numbers(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

@@ -25,6 +25,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import attention_operator, contractions, dtypes, factorisations, inputs, protocol, rounding, scattered, tensors
+from .meaning import float64_difference
 
 if TYPE_CHECKING:
     from .dtypes import Array
@@ -60,7 +61,10 @@ class Arithmetic(TorchDispatchMode):  # type: ignore[misc]
     """
 
     def __init__(
-        self, draws: Realisation | None = None, precision: Sequence[str] = (), short: Short | None = None
+        self,
+        draws: Realisation | None = None,
+        precision: Sequence[str] = (),
+        short: Short | None = None,
     ) -> None:
         super().__init__()
         self.draws, self.precision, self.short = draws, precision, short
@@ -256,6 +260,27 @@ def exact(
     if not workload.outputs.keys() <= values.keys():
         values = {**_in_float64(workload, arrays, arithmetic, lambda model: model), **_without_gradients(values)}
     return values, arithmetic.shortened
+
+
+def formula_agrees(workload: ProblemWorkload, arrays: list[Array]) -> dict[str, bool]:
+    """Return, for each output of a model that calls PyTorch's attention, whether its float64 result is what the formula
+    of attention gives, written out. Elements that the formula leaves undefined (a query without keys) do not count."""
+    results = []
+    for writes_out in (False, True):
+        arithmetic = Arithmetic()
+        with attention_operator.replaced(arithmetic, writes_out) as calls:
+            results.append(_in_float64(workload, arrays, arithmetic, lambda model: model))
+        if not calls:
+            return {}
+    computed, by_formula = results
+    return {name: _agrees_where_finite(computed[name], by_formula[name]) for name in computed if name in by_formula}
+
+
+def _agrees_where_finite(own: Array, formula: Array) -> bool:
+    if own.shape != formula.shape:
+        return False
+    defined = np.isfinite(formula)
+    return float64_difference(np.where(defined, own, 0.0), np.where(defined, formula, 0.0)) is None
 
 
 def _without_gradients(values: dict[str, Array]) -> dict[str, Array]:

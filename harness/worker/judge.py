@@ -165,7 +165,9 @@ class Judging(NamedTuple):
                 rows.extend(job.result() for job in pending)
                 pending.clear()
         rows.extend(job.result() for job in pending)
-        gradients = workload.gradients_agree(workload.arrays(recipe, 0, request.seed)) if rows else {}
+        arrays = workload.arrays(recipe, 0, request.seed) if rows else []
+        gradients = workload.gradients_agree(arrays) if rows else {}
+        formulas = workload.formula_agrees(arrays) if rows else {}
         proven = []
         if request.power:
             precision = judged_as(request, workload, protocol.KERNEL)
@@ -182,6 +184,7 @@ class Judging(NamedTuple):
             draws_numbers=workload.draws_numbers,
             defined=workload.definition is not None,
             gradients=gradients,
+            formulas=formulas,
             targets=[
                 _target_result(target, failures.get(target.name), rows, trials, request, self.precision(target.name))
                 if not workload.contradicts

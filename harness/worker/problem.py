@@ -17,7 +17,7 @@ import os
 import sys
 import threading
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, List, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from .truth import Cache, Exact
 
 Change = Callable[[Any], Any]  # what becomes of a tensor
+Check = Callable[["ProblemWorkload", Any], Dict[str, bool]]
 Bound = Tuple[Callable[[], Any], List[Any]]  # a call, and its arguments
 FEW_ELEMENTS = 4096  # of an output: fewer may all be near the truth by luck
 _seed = torch.manual_seed  # the code under test may put another in its place
@@ -293,13 +294,20 @@ class ProblemWorkload:
 
     def gradients_agree(self, arrays: list[Array]) -> dict[str, bool]:
         """As `finite_differences.agree`; nothing where there are no gradients, or they cannot be checked."""
-        if not self.backward:
+        return self._checked(finite_differences.agree, arrays) if self.backward else {}
+
+    def formula_agrees(self, arrays: list[Array]) -> dict[str, bool]:
+        """As `emulation.formula_agrees`; nothing where the model does not call attention, or it cannot be checked."""
+        return self._checked(emulation.formula_agrees, arrays)
+
+    def _checked(self, check: Check, arrays: list[Array]) -> dict[str, bool]:
+        if self.definition is not None:  # which decides
             return {}
         try:
             with self.drawing:
-                return finite_differences.agree(self, arrays)
+                return check(self, arrays)
         except Exception as error:
-            print(f"gradients were not checked: {type(error).__name__}: {error}", file=sys.stderr)
+            print(f"not checked: {type(error).__name__}: {error}", file=sys.stderr)
             return {}
 
     def _digest(self) -> str:

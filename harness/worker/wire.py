@@ -327,6 +327,7 @@ class RecipeResult(Reply):
     draws_numbers: bool = False
     defined: bool = False
     gradients: Dict[str, bool] = field(default_factory=dict)
+    formulas: Dict[str, bool] = field(default_factory=dict)
 
 
 class Memory(Reply):

@@ -219,6 +219,8 @@ class AttentionWorkload:
         """As of a problem: its gradients are formulas of their own, in numpy."""
         return {}
 
+    formula_agrees = gradients_agree
+
     def precision(self, device: str, ran: Sequence[str] = ()) -> list[str]:
         """What a reference that ran these operators does beyond plain arithmetic in the dtype."""
         if not any("efficient_attention" in operator for operator in ran):

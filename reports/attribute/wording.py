@@ -25,8 +25,7 @@ SENTENCES = {
     # what differs besides PyTorch
     "inputs_moved": "The two environments computed from different input bytes, so their results cannot be compared.",
     "meaning_changed": "{values}. Nothing in this run shows which version is right.",
-    "gradient_changed": "{values}. The outputs did not change, and in {right} only the gradient is their slope, by "
-    "finite differences.",
+    "meaning_decided": "{values}: {shown}.",
     "draws_changed": "{subject} draws other numbers from the same seed in {this} than in {base}, so their outputs "
     "cannot be compared.",
     "broken_environment": "{environment} is not the requested environment, so nothing was measured in it: {why}",

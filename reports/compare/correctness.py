@@ -24,7 +24,7 @@ from harness.worker import protocol
 from harness.worker.protocol import Fault
 from reports import model
 from reports.compare import properties
-from reports.compare.meaning import meaning_text
+from reports.compare.meaning import evidence_text, meaning_text
 from reports.compare.outputs import other_types
 from reports.load.evidence import Evidence, unblamed
 from reports.model import Bits, Correctness, CorrectnessSide, MeaningChange, OutputSide, Rate, RecipeSide
@@ -262,9 +262,6 @@ def _contradiction(side: CorrectnessSide) -> str:
     return ""
 
 
-SLOPES = "its gradient is not the slope of its outputs, by finite differences in float64"
-
-
 def changed_meaning(
     base: CorrectnessSide, this: CorrectnessSide, bits: Bits, meaning: MeaningChange, names: Mapping[str, str]
 ) -> Correctness:
@@ -272,7 +269,7 @@ def changed_meaning(
     them nobody is wrong, also where outputs differ from their own version's float64 result."""
     before, here = names[base.environment], names[this.environment]
     why = f"the versions compute different things: {meaning_text(meaning, before, here)}"
-    if not meaning.right:
+    if meaning.by is None:
         own = [f"{passes(side.rate)} in {name}, against its own float64 result" for side, name in
                ((base, before), (this, here)) if side.status == protocol.WRONG]  # fmt: skip
         why = "; ".join([why, "nothing in this run shows which of them is right", *own])
@@ -283,8 +280,9 @@ def changed_meaning(
         )
     word = model.REGRESSED if meaning.right == base.environment else model.FIXED
     wrong = this if word == model.REGRESSED else base
-    why = f"{why}; {SLOPES}, in {names[wrong.environment]} only"
-    wrong = replace(wrong, status=protocol.WRONG, message=SLOPES)
+    shown = evidence_text(meaning.by, names[meaning.right])
+    why = f"{why}; {shown}"
+    wrong = replace(wrong, status=protocol.WRONG, message=f"{meaning.output or 'the output'}: {shown}")
     base, this = (base, wrong) if word == model.REGRESSED else (wrong, this)
     return Correctness(verdict=word, why=why, baseline=base, this=this, bits=bits, meaning=meaning)
 

@@ -2,7 +2,8 @@
 
 Each environment computes the float64 result of a problem with its own PyTorch. Where two of them differ by more than
 their rounding, neither is a measure for the other. A definition that the user wrote (`truth` in the problem file) is
-one, and is used in their place. Of gradients finite differences are: a slope needs no backward pass. Nothing else is.
+one, and is used in their place. So is the formula of attention, written out. Of gradients finite differences are: a
+slope needs no backward pass. Nothing else is.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from harness.schema.run_records import Cell
 from harness.worker import protocol
 from harness.worker.protocol import DifferenceKind
 from reports.load.evidence import Evidence
-from reports.model import Bits, MeaningChange
+from reports.model import Bits, MeaningChange, MeaningEvidence
 
 DRAWN_SHARE = 0.01  # of the largest magnitude: outputs of other draws differ by more, those of other rounding by less
 
@@ -28,7 +29,7 @@ def meaning_change(evidence: Evidence, base: Cell, this: Cell) -> MeaningChange 
     if not found:
         return None
     changed = tuple(dict.fromkeys(each.output for each in found))
-    right, decisive = _supported(evidence, (base, this), changed)
+    right, decisive, by = _supported(evidence, (base, this), changed)
     first = next((each for each in found if each.output == decisive), found[0])
     return MeaningChange(
         outputs=changed,
@@ -42,6 +43,7 @@ def meaning_change(evidence: Evidence, base: Cell, this: Cell) -> MeaningChange 
         before=first.left_value,
         here=first.right_value,
         right=right,
+        by=by,
         record=evidence.crossing_pointer(*place),
     )
 
@@ -56,22 +58,32 @@ def _facing(each: TruthDifference, base: str, this: str) -> TruthDifference | No
     return each.model_copy(update=turned)
 
 
-def _supported(evidence: Evidence, cells: Sequence[Cell], changed: Sequence[str]) -> tuple[str, str]:
-    """Return the one environment in which a gradient is the slope of the outputs and not in the other, and the name of
-    that gradient, where nothing but gradients changed; both empty where there is none, or gradients contradict."""
-    if not all(name.startswith(protocol.GRADIENT) for name in changed):
-        return "", ""
-    found: dict[str, str] = {}
-    for name in changed:
-        agrees = [_agrees(evidence.validations.get(cell.id), name) for cell in cells]
-        if True in agrees and False in agrees:
-            found.setdefault(cells[agrees.index(True)].environment, name)
-    return next(iter(found.items())) if len(found) == 1 else ("", "")
+def _supported(
+    evidence: Evidence, cells: Sequence[Cell], changed: Sequence[str]
+) -> tuple[str, str, MeaningEvidence | None]:
+    """Return the one environment whose results an independent computation gives, and not the other's, with the output
+    that shows it and what it was compared with. Empty where nothing shows it, or outputs contradict."""
+    validations = [evidence.validations.get(cell.id) for cell in cells]
+    kinds = [MeaningEvidence.FORMULA]
+    if all(name.startswith(protocol.GRADIENT) for name in changed):
+        kinds.append(MeaningEvidence.FINITE_DIFFERENCES)
+    for kind in kinds:
+        found: dict[str, str] = {}
+        for name in changed:
+            agrees = [_agrees(validation, name, kind) for validation in validations]
+            if True in agrees and False in agrees:
+                found.setdefault(cells[agrees.index(True)].environment, name)
+        if len(found) == 1:
+            return *next(iter(found.items())), kind
+    return "", "", None
 
 
-def _agrees(validation: ValidationRecord | None, name: str) -> bool | None:
-    """Return whether a gradient is the slope of the outputs on every recipe; None where it was not checked."""
-    checked = [recipe.gradients[name] for recipe in _recipes(validation) if name in recipe.gradients]
+def _agrees(validation: ValidationRecord | None, name: str, kind: MeaningEvidence) -> bool | None:
+    """Return whether an output agrees with an independent computation on every recipe; None where none was made."""
+    by_recipe = [
+        recipe.formulas if kind is MeaningEvidence.FORMULA else recipe.gradients for recipe in _recipes(validation)
+    ]
+    checked = [agrees[name] for agrees in by_recipe if name in agrees]
     return all(checked) if checked else None
 
 
@@ -89,6 +101,13 @@ def draws_otherwise(evidence: Evidence, cells: Sequence[Cell], target: str, bits
     wanted = {f"{cell.environment}:{target}" for cell in cells}
     pairs = [pair for pair in (record.pairs if record else []) if {pair.left, pair.right} == wanted]
     return any(pair.max_abs is not None and pair.max_abs > DRAWN_SHARE * (pair.largest or 0.0) for pair in pairs)
+
+
+def evidence_text(by: MeaningEvidence, right: str) -> str:
+    """Return a clause on what shows that one version is right; `right` names it."""
+    if by is MeaningEvidence.FORMULA:
+        return f"the formula of attention, written out, gives that in {right} only"
+    return f"it is the slope of the outputs in {right} only, by finite differences in float64"
 
 
 def meaning_text(found: MeaningChange, before: str, here: str) -> str:

@@ -152,5 +152,29 @@ def test_a_model_that_draws_is_recorded_and_attention_without_dropout_draws_noth
         assert judged(environment, tmp_path, DRAWS + INPUTS)["recipes"][0].draws_numbers
         result = judged(environment, tmp_path, MASKED + INPUTS)
         assert not result["recipes"][0].draws_numbers
-        # A query without keys has NaN in 2.1.0 and zeros in 2.5.0: each is right by its own version.
+        # A query without keys has NaN in 2.1.0 and zeros in 2.5.0: each is right by its own version, and the formula
+        # of attention leaves that query undefined.
+        assert result["recipes"][0].formulas == {"": True}
         assert result["status"] == protocol.OK, result["message"]
+
+
+WINDOW = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(4, 1)
+    def forward(self, x, hidden):
+        mask = torch.zeros_like(hidden, dtype=x.dtype).masked_fill(hidden, -float("inf"))
+        return self.attention(x, x, x, attn_mask=mask, need_weights=False)[0]
+def get_inputs():
+    pairs = torch.ones(64, 64, dtype=torch.bool)
+    return [torch.randn(64, 4), pairs.triu(1) | pairs.tril(-10)]
+def get_init_inputs():
+    return []
+"""
+
+
+def test_attention_is_compared_with_its_formula(environments: list[Environment], tmp_path: Path) -> None:
+    for environment in environments:
+        assert judged(environment, tmp_path, WINDOW, backward=True)["recipes"][0].formulas["output"]
+        assert judged(environment, tmp_path, CUBE.replace("FACTOR", "3") + INPUTS)["recipes"][0].formulas == {}

@@ -100,6 +100,7 @@ class Spec:
     rounding_cost: float = 4.9e-4
     truths: tuple[TruthDifference, ...] = ()  # float64 results that differ
     gradients: dict[str, dict[str, bool]] = field(default_factory=dict)  # by environment: whether each is a slope
+    formulas: dict[str, dict[str, bool]] = field(default_factory=dict)  # likewise: whether it is attention's formula
     draws_numbers: bool = False
     largest: float | None = None  # magnitude of stored outputs
     hostile: str = ""  # put into every free text

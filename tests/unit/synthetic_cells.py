@@ -175,6 +175,7 @@ def validation_record(spec: Spec, cell: Cell) -> ValidationRecord:
             rounding_cost=[spec.rounding_cost] * spec.trials,
             draws_numbers=spec.draws_numbers,
             gradients=spec.gradients.get(cell.environment, {}),
+            formulas=spec.formulas.get(cell.environment, {}),
             targets=[
                 target_result(spec, cell.environment, name, cell.workload, recipe)
                 for name in ("kernel", *spec.references)

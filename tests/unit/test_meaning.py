@@ -173,6 +173,18 @@ def test_gradients_that_contradict_accuse_nobody(tmp_path: Path) -> None:
     assert row.correctness.verdict == model.MEANING_CHANGED
 
 
+@pytest.mark.parametrize(("right", "verdict"), [(BASE, model.REGRESSED), (NEXT, model.FIXED), ("", None)])
+def test_the_formula_of_attention_says_which_version_is_right(
+    right: str, verdict: str | None, tmp_path: Path
+) -> None:
+    formulas = {name: {"": name == right} for name in (BASE, NEXT)}
+    report = report_of(tmp_path, replace(changed(), formulas=formulas))
+    [row] = [row for row in report.rows if row.kind == "kernel"]
+    assert row.correctness.verdict == (verdict or model.MEANING_CHANGED)
+    [answer] = report.answers.kernels
+    assert bool(right) == any("the formula of attention" in text for text in answer.why)
+
+
 def test_finite_differences_say_nothing_where_an_output_changed_too(tmp_path: Path) -> None:
     gradients = {BASE: {GRADIENT: True}, NEXT: {GRADIENT: False}}
     made = replace(changed(), truths=(difference(GRADIENT), difference("output")), gradients=gradients)

@@ -8,7 +8,7 @@ from reports.attribute.causes import DECISIVE, Cause
 from reports.attribute.evidence import excluded
 from reports.attribute.facts.cases import CaseFacts
 from reports.attribute.wording import make
-from reports.compare.meaning import meaning_text
+from reports.compare.meaning import evidence_text, meaning_text
 from reports.model import Comparison
 
 DEFINE = (
@@ -40,11 +40,12 @@ def meaning_changed(case: CaseFacts) -> Cause:
         )  # fmt: skip
     names = dict(zip(case.environments, case.versions, strict=True))
     values = meaning_text(meaning, base, this)
+    shown = evidence_text(meaning.by, names[meaning.right]) if meaning.by else ""
     return make(
-        case, causes.MEANING_CHANGED, DECISIVE, "gradient_changed" if meaning.right else "meaning_changed", case.cells,
+        case, causes.MEANING_CHANGED, DECISIVE, "meaning_decided" if meaning.by else "meaning_changed", case.cells,
         seen, ruled_out=[excluded("the inputs", cell.inputs)], figures=drawn,
-        values=values[0].upper() + values[1:], right=names.get(meaning.right, ""),
-        fix="" if meaning.right else DEFINE_OPERATOR if case.is_operator and not _has_file(case) else DEFINE,
+        values=values[0].upper() + values[1:], shown=shown,
+        fix="" if meaning.by else DEFINE_OPERATOR if case.is_operator and not _has_file(case) else DEFINE,
     )  # fmt: skip
 
 
