@@ -89,9 +89,11 @@ class DeviceTarget(Target):
                 row.sampled_s.append(sample.at_s)
                 row.enqueue_us.append(sample.enqueue_us)
             self._look(self.counted)
+            self.copy_as_much(references)
         while 0 < len(self.counted.deliveries_ns) < DELIVERIES:
             self.take(self.count)
             self._deliver(self.counted)
+            self.copy_as_much(references)
         row.clock, row.calls_per_sample = "cuda_event", 1
         call_us = statistics.median(row.samples_us)
         told = self.peer.read(wire.Told, self.peer.ask(channel.TELL))
@@ -104,7 +106,6 @@ class DeviceTarget(Target):
         if self.in_kernels_process:
             self._bound(references, call_us)
         self.sampling_s = (sampling.clock_ns() - began) / 1e9
-        self.copy_as_much(references)
         if self.counted.deliveries_ns:
             self.late = self.counted.lateness()
         self._check_threads(told)
@@ -218,6 +219,7 @@ class DeviceTarget(Target):
                 taken_ns[size].append(self._timed(*order_of(size)))
                 self.counted.elapsed_ns.append(taken_ns[size][-1])
                 self._look(self.counted)  # before other inputs are drawn
+                self.copy_as_much(nothing.peer)
             known_ns.append(nothing._timed(*order_of(most)))
             if number == 0:  # which may have had more to do
                 taken_ns, known_ns = {size: [] for size in sizes}, []

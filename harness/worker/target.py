@@ -350,9 +350,9 @@ class Target:
     def copy_as_much(self, references: Peer) -> None:
         """Time as many copies of as much, by a process that is known, as outputs were delivered since the last time.
 
-        They come after a slice, and not after each delivery: threads of the references' process wait busily for
-        milliseconds after a copy, and took them from the kernel's next calls. On a GPU two processes that compute in
-        turns cost each other more than the time between them does.
+        On the CPU that is after a slice, and not after each delivery: threads of the references' process wait busily
+        for milliseconds after a copy, and took the kernel's next calls that long to get a core. On a GPU it is after
+        each delivery: both pay for a change of the process that computes there.
         """
         for orders, order, size_bytes in self.to_copy:
             references.outbox_of(size_bytes)
