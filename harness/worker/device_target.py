@@ -45,6 +45,10 @@ def _sample_alone(target: Target, references: Peer) -> None:
     target.sample_alone(references)
 
 
+def _end(target: Target, references: Peer) -> None:
+    target.end(references)
+
+
 def _replay(*, cold: bool) -> OrderOf:
     return lambda calls: (channel.REPLAY, REPLAY_ORDER.pack(calls, cold))
 
@@ -57,6 +61,7 @@ class DeviceTarget(Target):
     """One target on one workload."""
 
     slots_of, waking, spare, most_output_bytes = DeviceSlots, 0, 1, 1 << 34
+    told: wire.Told | None = None  # by its process, once it was sampled
 
     def _array(self, memory: Any, offset: int, shape: Sequence[int], dtype: str) -> Array:
         size = dtypes.size_bytes(dtype, shape)
@@ -65,13 +70,14 @@ class DeviceTarget(Target):
 
     def sample(self, references: Peer, beside: Target | None = None) -> None:
         """Sample one target after the other: two processes that use a GPU in turns cost each other more than the time
-        between them does."""
+        between them does. What the kernel's orders take is measured beside a target that does nothing, when both were
+        sampled: a process has one open target, and that one is then no longer the reference."""
         both: list[Target] = [self] if beside is None else [self, beside]
         self.random.shuffle(both)
-        self._each(both, _sample_alone, references)
+        self._each(self._each(both, _sample_alone, references), _end, references)
 
     def sample_alone(self, references: Peer) -> None:
-        """Cold times, then hot ones; and of a kernel, whether both agree with what its orders took."""
+        """Sample cold times, then hot ones."""
         row, timing = self.row, self.request.timing
         began = sampling.clock_ns()
         most = MOST_CALLS if self.fresh.is_continuous else MOST_DRAWN
@@ -96,19 +102,25 @@ class DeviceTarget(Target):
             self.copy_as_much(references)
         row.clock, row.calls_per_sample = "cuda_event", 1
         call_us = statistics.median(row.samples_us)
-        told = self.peer.read(wire.Told, self.peer.ask(channel.TELL))
+        self.told = self.peer.read(wire.Told, self.peer.ask(channel.TELL))
         if row.target.endswith(protocol.BACKWARD):
             row.hot_message = "a backward pass by itself is timed cold alone"
         elif self.workload.writes:
             row.hot_message = "it writes to its inputs, and a graph is replayed on the same ones"
         else:
             self._hot(call_us)
-        if self.in_kernels_process:
-            self._bound(references, call_us)
         self.sampling_s = (sampling.clock_ns() - began) / 1e9
+
+    def end(self, references: Peer) -> None:
+        """Compare the samples with what orders take, and outputs with what copies take."""
+        began = sampling.clock_ns()
+        if self.in_kernels_process:
+            self._bound(references, statistics.median(self.row.samples_us))
+        self.sampling_s += (sampling.clock_ns() - began) / 1e9
         if self.counted.deliveries_ns:
             self.late = self.counted.lateness()
-        self._check_threads(told)
+        assert self.told is not None
+        self._check_threads(self.told)
 
     def resize(self, slots: int) -> None:
         if slots != self.ring:
