@@ -265,8 +265,8 @@ class Judging(NamedTuple):
 def _is_kept(request: wire.JudgeRequest, trial: int, outputs: Mapping[str, Outputs]) -> bool:
     """Whether a trial's outputs, and its truth, are kept to be crossed: of the first trials, while there is room."""
     mains = [main_of(found) for found in outputs.values()]
-    truths = [output.array.size for output in outputs.get(protocol.MODEL, {}).values()] or [mains[0].array.size]
-    size_bytes = sum(output.array.nbytes for output in mains) + 8 * sum(truths)
+    truths = list(outputs.get(protocol.MODEL, {}).values()) or mains[:1]
+    size_bytes = sum(output.array.nbytes for output in mains) + 8 * sum(output.array.size for output in truths)
     room = request.array_bytes
     return trial < request.array_trials and (room is None or size_bytes * (trial + 1) <= room)
 
