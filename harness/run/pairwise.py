@@ -68,7 +68,8 @@ class Sums:
 
 
 def _larger(one: float | None, other: float | None) -> float | None:
-    return other if one is None else one if other is None else max(one, other)
+    known = [value for value in (one, other) if value is not None]
+    return max(known, default=None)
 
 
 def compare_block(outputs: Arrays) -> dict[Pair, Sums]:
@@ -130,6 +131,14 @@ def load_arrays(path: Path) -> Arrays:
         raise RecordError(str(path), "was edited or damaged: it holds no outputs that can be read") from None
 
 
+def output_of_truth(target: str) -> str | None:
+    """Return the output whose float64 result is stored under this name, empty for the one that stands for all; None
+    where the name is a target's."""
+    if target == protocol.TRUTH:
+        return ""
+    return target.removeprefix(protocol.OF_OUTPUT) if target.startswith(protocol.OF_OUTPUT) else None
+
+
 def compare_outputs(
     kernel: str, workload: WorkloadInfo, device: Device, validations: list[ValidationRecord], folder: Path
 ) -> CrossingRecord | None:
@@ -146,13 +155,12 @@ def compare_outputs(
             continue
         for name, array in load_arrays(folder / validation.arrays).items():
             recipe_name, trial, target = name.split("/", 2)
-            is_truth = target == protocol.TRUTH or target.startswith(protocol.OF_OUTPUT)
-            if is_truth and not shares_truth:
-                place = recipe_name, int(trial), target.removeprefix(protocol.TRUTH).removeprefix(" of ")
-                truths.setdefault(place, {})[validation.environment] = array
-            if target == protocol.TRUTH or not is_truth:
-                shared = is_truth and shares_truth
-                owner = protocol.TRUTH if shared else f"{validation.environment}:{target}"
+            output = output_of_truth(target)
+            if output is not None and not shares_truth:
+                truths.setdefault((recipe_name, int(trial), output), {})[validation.environment] = array
+            if not output:  # a target's, or the truth of the output that stands for all
+                is_shared = output is not None and shares_truth
+                owner = protocol.TRUTH if is_shared else f"{validation.environment}:{target}"
                 outputs.setdefault(recipe_name, {}).setdefault(trial, {})[owner] = array
     pairs = [
         Crossing(
@@ -202,10 +210,9 @@ def differing_truths(truths: Truths, allowed: Mapping[str, float]) -> Iterator[T
             if found is None or (left, right, recipe, output) in seen:
                 continue
             seen.add((left, right, recipe, output))
-            has_other_shape = found.kind is DifferenceKind.SHAPE
-            values = (str(list(array.shape)) if has_other_shape else f"{value:.6g}" for array, value in
-                      ((one, found.left), (other, found.right)))  # fmt: skip
-            left_value, right_value = values
+            left_value, right_value = f"{found.left:.6g}", f"{found.right:.6g}"
+            if found.kind is DifferenceKind.SHAPE:
+                left_value, right_value = str(list(one.shape)), str(list(other.shape))
             yield TruthDifference(
                 left=left, right=right, recipe=recipe, trial=trial, output=output, kind=found.kind,
                 elements=found.elements, of=max(one.size, other.size), index=list(found.place),

@@ -72,24 +72,22 @@ def keep_freed_memory() -> None:
         mallopt(M_TRIM_THRESHOLD, MOST_INT)
 
 
-def map_libraries() -> int:
-    """Read a byte of every page of the libraries that a CPU's operators are in, so that all are mapped. Return how many
-    pages they have.
+def map_libraries() -> None:
+    """Read a byte of every page of the libraries that a CPU's operators are in, so that all are mapped.
 
     A load with an AVX-512 mask that selects nothing raises no page fault. If its page is not mapped, the processor
     takes hundreds of cycles to find that out, in every call, for the page never gets mapped: softmax takes 6 ms in
     place of 0.3 (its exponential has such a load, of a constant). A forked process begins without such pages, and what
     else was called in a process decides which of them it has.
     """
-    pages = 0
     for line in read_text("/proc/self/maps").splitlines():
         place, access, _, _, inode, *path = line.split(maxsplit=5)
         name = path[0] if path else ""
         if inode == "0" or access[0] != "r" or ".so" not in name or any(part in name for part in OF_GPUS):
             continue
         start, end = (int(address, 16) for address in place.split("-"))
-        pages += len((ctypes.c_char * (end - start)).from_address(start)[:: mmap.PAGESIZE])
-    return pages
+        library = (ctypes.c_char * (end - start)).from_address(start)
+        library[:: mmap.PAGESIZE]  # reads them
 
 
 # -- in the process that computes --------------------------------------------------------------------------

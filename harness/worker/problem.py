@@ -67,7 +67,7 @@ class Definition(torch.nn.Module):  # type: ignore[misc]
         return self.function(self.model, *inputs) if self.takes_model else self.function(*inputs)
 
     def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, Any]]:
-        """Those of the model, by the names that they have there."""
+        """Yield the model's parameters, by the names that they have there."""
         yield from self.model.named_parameters(*args, **kwargs)
 
 
@@ -293,11 +293,11 @@ class ProblemWorkload:
         return all(float64_difference(first[name], second[name]) is None for name in first)
 
     def gradients_agree(self, arrays: list[Array]) -> dict[str, bool]:
-        """As `finite_differences.agree`; nothing where there are no gradients, or they cannot be checked."""
+        """Return `finite_differences.agree`; nothing where there are no gradients, or they cannot be checked."""
         return self._checked(finite_differences.agree, arrays) if self.backward else {}
 
     def formula_agrees(self, arrays: list[Array]) -> dict[str, bool]:
-        """As `emulation.formula_agrees`; nothing where the model does not call attention, or it cannot be checked."""
+        """Return `emulation.formula_agrees`; nothing where the model calls no attention, or it cannot be checked."""
         return self._checked(emulation.formula_agrees, arrays)
 
     def _checked(self, check: Check, arrays: list[Array]) -> dict[str, bool]:

@@ -270,21 +270,24 @@ def changed_meaning(
     before, here = names[base.environment], names[this.environment]
     why = f"the versions compute different things: {meaning_text(meaning, before, here)}"
     if meaning.by is None:
-        own = [f"{passes(side.rate)} in {name}, against its own float64 result" for side, name in
-               ((base, before), (this, here)) if side.status == protocol.WRONG]  # fmt: skip
-        why = "; ".join([why, "nothing in this run shows which of them is right", *own])
-        sides = (_unjudged(side) for side in (base, this))
-        base, this = sides
+        said = [why, "nothing in this run shows which of them is right"]
+        for side_, name in ((base, before), (this, here)):
+            if side_.status == protocol.WRONG:
+                said.append(f"{passes(side_.rate)} in {name}, against its own float64 result")
         return Correctness(
-            verdict=model.MEANING_CHANGED, why=why, baseline=base, this=this, bits=bits, meaning=meaning
+            verdict=model.MEANING_CHANGED,
+            why="; ".join(said),
+            baseline=_unjudged(base),
+            this=_unjudged(this),
+            bits=bits,
+            meaning=meaning,
         )
     word = model.REGRESSED if meaning.right == base.environment else model.FIXED
     wrong = this if word == model.REGRESSED else base
     shown = evidence_text(meaning.by, names[meaning.right])
-    why = f"{why}; {shown}"
     wrong = replace(wrong, status=protocol.WRONG, message=f"{meaning.output or 'the output'}: {shown}")
     base, this = (base, wrong) if word == model.REGRESSED else (wrong, this)
-    return Correctness(verdict=word, why=why, baseline=base, this=this, bits=bits, meaning=meaning)
+    return Correctness(verdict=word, why=f"{why}; {shown}", baseline=base, this=this, bits=bits, meaning=meaning)
 
 
 def _unjudged(side: CorrectnessSide) -> CorrectnessSide:

@@ -264,3 +264,25 @@ def test_on_a_device_orders_are_measured_when_both_targets_were_sampled(environm
     """The kernel's orders are measured beside a target that does nothing, which takes the place of the reference in its
     process: what is sampled there afterwards is nothing."""
     assert environments[0].script(ON_A_DEVICE).strip() == "fine"
+
+
+MAPPED = """
+import torch
+from worker import memory
+def missing_kib():
+    missing, counts = 0, False
+    for line in open("/proc/self/smaps"):
+        if "-" in line.split()[0]:
+            counts = "libtorch_cpu.so" in line and line.split()[1][0] == "r"
+        elif counts and line.startswith(("Size:", "Rss:")):
+            missing += int(line.split()[1]) * (1 if line.startswith("Size:") else -1)
+    return missing
+before = missing_kib()
+memory.map_libraries()
+print(before > 0, missing_kib())
+"""
+
+
+def test_every_page_of_the_libraries_is_mapped(environments: list[Environment]) -> None:
+    for environment in environments:
+        assert environment.script(MAPPED).split() == ["True", "0"]

@@ -12,9 +12,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from harness.run.pairwise import Arrays
+from harness.run.pairwise import Arrays, output_of_truth
 from harness.schema.bisection_records import TruthSketch
-from harness.worker import protocol
 
 SEED = 20241128  # of the directions
 RESOLUTION = 2.0**-34  # of the largest magnitude: of projections, which average what rounding does to elements
@@ -22,12 +21,9 @@ RESOLUTION = 2.0**-34  # of the largest magnitude: of projections, which average
 
 def sketch_truths(arrays: Arrays) -> dict[str, TruthSketch]:
     """Return a sketch of each stored float64 result, by its name: recipe, trial and output."""
-    return {name: sketch(array) for name, array in arrays.items() if _is_truth(name)}
-
-
-def _is_truth(name: str) -> bool:
-    target = name.split("/", 2)[2]
-    return target == protocol.TRUTH or target.startswith(protocol.OF_OUTPUT)
+    return {
+        name: sketch(array) for name, array in arrays.items() if output_of_truth(name.split("/", 2)[2]) is not None
+    }
 
 
 def sketch(array: np.ndarray) -> TruthSketch:

@@ -41,11 +41,16 @@ def meaning_changed(case: CaseFacts) -> Cause:
     names = dict(zip(case.environments, case.versions, strict=True))
     values = meaning_text(meaning, base, this)
     shown = evidence_text(meaning.by, names[meaning.right]) if meaning.by else ""
+    fix = DEFINE
+    if case.is_operator and not _has_file(case):
+        fix = DEFINE_OPERATOR
+    if meaning.by:
+        fix = ""
     return make(
         case, causes.MEANING_CHANGED, DECISIVE, "meaning_decided" if meaning.by else "meaning_changed", case.cells,
         seen, ruled_out=[excluded("the inputs", cell.inputs)], figures=drawn,
         values=values[0].upper() + values[1:], shown=shown,
-        fix="" if meaning.by else DEFINE_OPERATOR if case.is_operator and not _has_file(case) else DEFINE,
+        fix=fix,
     )  # fmt: skip
 
 
