@@ -267,8 +267,9 @@ class ProblemWorkload:
                     lambda known: self._computed(known, arrays, precision, name, (shape, dtype)),
                 )  # fmt: skip
         except Exception as error:
-            self.draws_numbers |= isinstance(error, attention_operator.DrawsNumbers)
-            self.no_truth = f"{type(error).__name__}: {error}"[:500]
+            draws = isinstance(error, attention_operator.DrawsNumbers)
+            self.draws_numbers |= draws
+            self.no_truth = str(error) if draws else f"{type(error).__name__}: {error}"[:500]
             print(f"no truth: {self.no_truth}", file=sys.stderr)
             return None
 

@@ -430,6 +430,10 @@ class Told:
         moved = any(row.correctness.verdict in model.WORSE and correctness_moved(row) for row in own)
         broke = moved and worst not in (ABSENT, SKIPPED)
         verdict = model.REGRESSED if broke else COLOURS.get(worst, model.BROKEN)
+        for row in own:
+            if row.correctness.verdict in model.ANOTHER_MEANING:  # each is right by its own float64
+                verdict = row.correctness.verdict
+                text = COMPUTES_ELSE if verdict == model.MEANING_CHANGED else DRAWS_ELSE
         if not own:
             medians = {row.latency.baseline.median_us for row in rows} - {None}
             one = next(iter(medians)) if len(self.workloads) == 1 and medians else None

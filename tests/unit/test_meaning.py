@@ -122,6 +122,8 @@ def test_no_version_is_accused_where_both_are_right_by_their_own_float64(tmp_pat
     [answer] = report.answers.kernels
     assert answer.state == "computes something else"
     assert answer.what.startswith("computes something else in 2.5.0 than in 2.1.0: element [5] of the output is 1.667")
+    baseline, other = answer.grid["attention_scalar"]
+    assert (baseline.outputs, other.outputs) == ("right", "computes something else")
     assert "wrong" not in answer.what and "broke" not in answer.what and "stay below" not in " ".join(answer.do)
     assert "def truth" in answer.do[0]
     [row] = [row for row in report.rows if row.kind == "kernel"]
