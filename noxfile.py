@@ -118,6 +118,7 @@ def tests_all(session: nox.Session) -> None:
 def lint(session: nox.Session) -> None:
     """ruff and mypy."""
     install(session, "tests", "lint")
+    session.run("ruff", "format", "--check", ".")
     session.run("ruff", "check", ".")
     session.run("mypy")
 

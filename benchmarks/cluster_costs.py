@@ -22,10 +22,17 @@ from benchmarks.cluster_simulation import HOUR, Assumptions, Cluster, Plan
 GB = 1e9
 PAGE_MB = 1.74 / 3000  # of a comparison: benchmarks/results.json, benchmarks.report
 RANGES: dict[str, tuple[float, float]] = {
-    "load": (0.0, 0.8), "others_h": (1.0, 24.0), "latency_s": (5.0, 300.0), "file_system_gb_s": (2.0, 200.0),
-    "node_days": (30.0, 1500.0), "job_failures_per_h": (0.0, 0.02), "spread": (0.0, 1.0), "explained_s": (0.0, 900.0),
-    "unpacked_gb": (2.0, 6.0), "narrower": (1.0, 4.0),
-}  # fmt: skip
+    "load": (0.0, 0.8),
+    "others_h": (1.0, 24.0),
+    "latency_s": (5.0, 300.0),
+    "file_system_gb_s": (2.0, 200.0),
+    "node_days": (30.0, 1500.0),
+    "job_failures_per_h": (0.0, 0.02),
+    "spread": (0.0, 1.0),
+    "explained_s": (0.0, 900.0),
+    "unpacked_gb": (2.0, 6.0),
+    "narrower": (1.0, 4.0),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,8 +179,12 @@ def lines() -> Iterator[str]:
     yield "\nThe base, when one assumption is at either end of its range; times the base:\n"
     yield from table(sensitivity())
     yield "\nWhat shards leave, and what one process then does with it:\n"
-    plans = {"base": BASE, "as it was": FORMER, "base, 10 launches": replace(BASE, blocks=10),
-             "base, the baseline + 7": replace(BASE, others=7)}  # fmt: skip
+    plans = {
+        "base": BASE,
+        "as it was": FORMER,
+        "base, 10 launches": replace(BASE, blocks=10),
+        "base, the baseline + 7": replace(BASE, others=7),
+    }
     yield from table((name, record_cells(plan)) for name, plan in plans.items())
 
 

@@ -1,6 +1,6 @@
 """The measured figures that benchmarks/cluster_simulation.py computes with: of recorded runs, and of this machine.
 
-    python -m benchmarks.cluster_figures      measures the second kind again, for benchmarks/results.json
+python -m benchmarks.cluster_figures      measures the second kind again, for benchmarks/results.json
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def figures_of(run: Run) -> Figures:
         launch_bytes=_bytes_of(run, "launches"),
         validation_bytes=_bytes_of(run, "validations"),
         artifact_bytes=sum(each.artifact_bytes or 0 for each in builds) / len(builds),
-        outputs=tuple(_outputs(run, crossing, count) for crossing in crossings)[:: kernels],
+        outputs=tuple(_outputs(run, crossing, count) for crossing in crossings)[::kernels],
     )
 
 

@@ -42,9 +42,11 @@ def run(base: str, launches: int) -> dict[str, float]:
         walls[executor].append(elapsed_s)
     means = {name: statistics.mean(values) for name, values in walls.items()}
     return {
-        "launches": launches, "venv_s": means["venv"], "docker_s": means["docker"],
+        "launches": launches,
+        "venv_s": means["venv"],
+        "docker_s": means["docker"],
         "ratio": means["docker"] / means["venv"],
-    }  # fmt: skip
+    }
 
 
 def image(base: str) -> dict[str, float]:
@@ -65,10 +67,23 @@ def image(base: str) -> dict[str, float]:
         subprocess.run([uv, "venv", "-q", "--python", need_interpreter(spec.python).path, folder], check=True)
         started = time.monotonic()
         subprocess.run(
-            [uv, "pip", "install", "-q", "--no-config", "--no-cache", "--python", f"{folder}/bin/python",
-             "--require-hashes", "--no-deps", "--compile-bytecode", "-r", str(pins)],
+            [
+                uv,
+                "pip",
+                "install",
+                "-q",
+                "--no-config",
+                "--no-cache",
+                "--python",
+                f"{folder}/bin/python",
+                "--require-hashes",
+                "--no-deps",
+                "--compile-bytecode",
+                "-r",
+                str(pins),
+            ],
             check=True,
-        )  # fmt: skip
+        )
         wheels_s = time.monotonic() - started
     return {"image_s": built_s, "wheels_s": wheels_s, "ratio": built_s / wheels_s}
 
@@ -85,9 +100,17 @@ def cell(base: str, times: int = 20) -> dict[str, float]:
         with tempfile.TemporaryFile() as parcel:
             size_bytes = pack(parcel, [("in/nothing", b"")])
             with open_container(
-                engine, chosen, keeper, [str(size_bytes), "nothing"], limits=limits, input_bytes=size_bytes,
-                owner=owner(), users=(KEEPER_USER, TASK_USER), compiles=False, gpus="",
-            ) as made:  # fmt: skip
+                engine,
+                chosen,
+                keeper,
+                [str(size_bytes), "nothing"],
+                limits=limits,
+                input_bytes=size_bytes,
+                owner=owner(),
+                users=(KEEPER_USER, TASK_USER),
+                compiles=False,
+                gpus="",
+            ) as made:
                 made.send(parcel)
                 made.run(["true"], user=TASK_USER, environment={}, timeout_s=60, output=lambda data: None)
                 made.collect()[1].read()

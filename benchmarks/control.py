@@ -74,11 +74,15 @@ class Bounded:
         rows = [[name, target] for name in self.cases for target in ("control:model", "model")]
         first = next(iter(self.cases))
         request = {
-            "rows": [*rows, [first, "kernel"]], "order_seed": seed, "memory": False,
-            "expected_sha256": {first: case.digests_sha256[:1]}, "limits": {first: LIMITS},
+            "rows": [*rows, [first, "kernel"]],
+            "order_seed": seed,
+            "memory": False,
+            "expected_sha256": {first: case.digests_sha256[:1]},
+            "limits": {first: LIMITS},
             "processors": list(bound.references),
-            "timing": {**TIMING, "relative_error": RELATIVE_ERROR[case.device]}, **common,
-        }  # fmt: skip
+            "timing": {**TIMING, "relative_error": RELATIVE_ERROR[case.device]},
+            **common,
+        }
         computes = case._start("host", {**common, "kernel": case.kernel})
         if bound.kernel:
             os.sched_setaffinity(computes.pid, bound.kernel)

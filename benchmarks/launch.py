@@ -133,10 +133,13 @@ class Case:
         common = {"workloads": [self.workload], "device": self.device, "threads": self.threads}
         common["link"] = str(self.folder)
         request = {
-            "rows": [["w", "kernel"], ["w", "model"]], "order_seed": 0,
-            "expected_sha256": {"w": digests[:1]}, "limits": {"w": LIMITS},
-            "timing": {**TIMING, "relative_error": PRECISION[self.device]}, **common,
-        }  # fmt: skip
+            "rows": [["w", "kernel"], ["w", "model"]],
+            "order_seed": 0,
+            "expected_sha256": {"w": digests[:1]},
+            "limits": {"w": LIMITS},
+            "timing": {**TIMING, "relative_error": PRECISION[self.device]},
+            **common,
+        }
         started = time.monotonic()
         computes = self._start("host", {**common, "kernel": self.kernel})
         result = self.verb("time", request)

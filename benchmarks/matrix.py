@@ -55,10 +55,21 @@ def cold(work: Path) -> dict[str, float]:
         pins = ROOT / "docker" / "pins" / f"{environment.id(PYPI)}.txt"
         plain += timed([*uv_command(), "venv", "-q", "--no-config", "--python", python, str(venv)], UV_CACHE_DIR=cache)
         plain += timed(
-            [*uv_command(), "pip", "install", "-q", "--no-config", "--python", str(venv / "bin" / "python"),
-             "--require-hashes", "--no-deps", "-r", str(pins)],
+            [
+                *uv_command(),
+                "pip",
+                "install",
+                "-q",
+                "--no-config",
+                "--python",
+                str(venv / "bin" / "python"),
+                "--require-hashes",
+                "--no-deps",
+                "-r",
+                str(pins),
+            ],
             UV_CACHE_DIR=cache,
-        )  # fmt: skip
+        )
         shutil.rmtree(venv)
     shutil.rmtree(work / "uv-plain")
     elapsed_s, run = run_harness(
@@ -66,9 +77,13 @@ def cold(work: Path) -> dict[str, float]:
     )
     prepared_s = max(record.prepared_s or 0 for record in run.environments())
     return {
-        "uv_install_s": plain, "matrix_s": elapsed_s, "prepared_s": prepared_s, "setup_s": setup_s(run),
-        "prepared_ratio": prepared_s / plain, "setup_ratio": setup_s(run) / plain,
-    }  # fmt: skip
+        "uv_install_s": plain,
+        "matrix_s": elapsed_s,
+        "prepared_s": prepared_s,
+        "setup_s": setup_s(run),
+        "prepared_ratio": prepared_s / plain,
+        "setup_ratio": setup_s(run) / plain,
+    }
 
 
 def launch_overhead(run: Run) -> float:

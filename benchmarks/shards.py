@@ -85,12 +85,15 @@ def write_shards(root: Path, shards: int, launches: int, whole: bool) -> int:
                 workloads = [each for each in body["workloads"] if each["id"] == WORKLOAD]
                 cells = [each for each in body["cells"] if (each["workload"], each["device"]) == (WORKLOAD, "cpu")]
                 body = {
-                    **body, "matrix_text": text, "launches": launches, "finished_utc": body["created_utc"],
+                    **body,
+                    "matrix_text": text,
+                    "launches": launches,
+                    "finished_utc": body["created_utc"],
                     "kernels": [{**kernel, "name": name, "devices": ["cpu"], "workloads": [WORKLOAD]}],
                     "workloads": workloads,
                     "cells": [{**each, "kernel": name} for each in cells if each["kernel"] == "attention_scalar"],
                     "sources_sha256": {f"kernels/{name}/{name}.cpp": protocol.digest(name)},
-                }  # fmt: skip
+                }
             elif "kernel" in body:
                 body = {**body, "kernel": name}
             if kind != "launch":

@@ -23,8 +23,13 @@ PACKAGES = ("harness", "reports")
 START = "start"  # python -m harness, python -m reports, and the installed package
 STEP, LEFT, NODE_WIDTH, NODE_HEIGHT, REACH = 52, 230, 170, 38, 27  # pixels
 NOT_CODE = {
-    tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
-}  # fmt: skip
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
+}
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 Imports = Counter[tuple[str, str]]
 

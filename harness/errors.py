@@ -22,8 +22,14 @@ BAD_INPUT = 64
 
 # Where several hold, the first one of this order is the exit code.
 PRECEDENCE = (
-    BAD_INPUT, INFRASTRUCTURE, BUILD_FAILED, CORRECTNESS_REGRESSED, LATENCY_REGRESSED, MEMORY_REGRESSED, UNDECIDED,
-)  # fmt: skip
+    BAD_INPUT,
+    INFRASTRUCTURE,
+    BUILD_FAILED,
+    CORRECTNESS_REGRESSED,
+    LATENCY_REGRESSED,
+    MEMORY_REGRESSED,
+    UNDECIDED,
+)
 
 
 START_AGAIN = "start the same command again: what was finished is kept, and what is gone is made again"
@@ -36,9 +42,15 @@ def exit_code(codes: Iterable[int]) -> int:
 
 
 ALSO_CALLED = {
-    "fp16": "float16", "f16": "float16", "half": "float16", "bf16": "bfloat16", "fp32": "float32", "f32": "float32",
-    "float": "float32", "gpu": "cuda",
-}  # fmt: skip
+    "fp16": "float16",
+    "f16": "float16",
+    "half": "float16",
+    "bf16": "bfloat16",
+    "fp32": "float32",
+    "f32": "float32",
+    "float": "float32",
+    "gpu": "cuda",
+}
 
 
 def nearest(name: str, known: Iterable[str], alike: float = 0.6) -> str:

@@ -26,23 +26,44 @@ FAST = ("environments/test_matrix.py",)
 # Slow, and long: campaigns of random faults and kills, what compiles many kernels, packs a bundle or runs a corpus.
 # `nox -s tests_all -- ci` leaves them out.
 HEAVY = (
-    "cluster/test_campaign.py", "container/test_bundle.py", "container/test_bundle_run.py",
-    "container/test_compiling.py", "environments/test_components.py", "environments/test_corpus.py",
-    "environments/test_sweep.py", "faults/test_at_once.py", "faults/test_disk.py", "faults/test_kill.py",
-    "faults/test_random.py", "faults/test_sweep.py",
-)  # fmt: skip
+    "cluster/test_campaign.py",
+    "container/test_bundle.py",
+    "container/test_bundle_run.py",
+    "container/test_compiling.py",
+    "environments/test_components.py",
+    "environments/test_corpus.py",
+    "environments/test_sweep.py",
+    "faults/test_at_once.py",
+    "faults/test_disk.py",
+    "faults/test_kill.py",
+    "faults/test_random.py",
+    "faults/test_sweep.py",
+)
 # Something beside them would disturb them: they measure time, kill processes, fill disks or count containers.
 ALONE = ("container", "environments", "faults", "gpu")
 BESIDE_OTHERS = (
-    "environments/test_building.py", "environments/test_conditions.py", "environments/test_experiments.py",
-    "environments/test_explain.py", "environments/test_host.py", "environments/test_hostile.py",
-    "environments/test_matrix.py", "environments/test_prebuilt.py", "environments/test_rule.py",
-    "environments/test_run.py", "environments/test_trace.py", "environments/test_wheel.py",
-    "environments/test_worker.py", "environments/test_worker_attention.py",
-    "environments/test_worker_attention_gradients.py", "environments/test_worker_operators.py",
-    "environments/test_worker_problems.py", "faults/test_bisect.py", "faults/test_broken.py", "faults/test_damage.py",
+    "environments/test_building.py",
+    "environments/test_conditions.py",
+    "environments/test_experiments.py",
+    "environments/test_explain.py",
+    "environments/test_host.py",
+    "environments/test_hostile.py",
+    "environments/test_matrix.py",
+    "environments/test_prebuilt.py",
+    "environments/test_rule.py",
+    "environments/test_run.py",
+    "environments/test_trace.py",
+    "environments/test_wheel.py",
+    "environments/test_worker.py",
+    "environments/test_worker_attention.py",
+    "environments/test_worker_attention_gradients.py",
+    "environments/test_worker_operators.py",
+    "environments/test_worker_problems.py",
+    "faults/test_bisect.py",
+    "faults/test_broken.py",
+    "faults/test_damage.py",
     "faults/test_stale.py",
-)  # fmt: skip
+)
 
 
 with contextlib.suppress(ImportError):  # a GPU's machine may lack it

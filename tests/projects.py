@@ -143,8 +143,10 @@ def outputs(run: Run) -> dict[tuple[str, str, str], list[str]]:
     """Digests of every output, by environment, recipe and target."""
     return {
         (validation.environment, recipe.recipe, target.target): target.output_sha256
-        for validation in run.validations() for recipe in validation.recipes for target in recipe.targets
-    }  # fmt: skip
+        for validation in run.validations()
+        for recipe in validation.recipes
+        for target in recipe.targets
+    }
 
 
 def built_context(project: Path) -> Context:

@@ -10,9 +10,13 @@ from pathlib import Path
 
 
 def write_wheel(
-    folder: Path, name: str, version: str, files: Mapping[str, str], tag: str = "py3-none-any",
+    folder: Path,
+    name: str,
+    version: str,
+    files: Mapping[str, str],
+    tag: str = "py3-none-any",
     requires: Sequence[str] = (),
-) -> Path:  # fmt: skip
+) -> Path:
     """Write a wheel of these files, which pip and uv install. `files`: texts by their paths in it."""
     asked = "".join(f"Requires-Dist: {each}\n" for each in requires)
     info = f"{name}-{version}.dist-info"

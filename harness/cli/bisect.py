@@ -36,8 +36,12 @@ def add_options(parser: Parser) -> None:
     )
     component = "ask releases of this package, such as nvidia-cudnn-cu12, with PyTorch and all else held"
     parser.add_argument("--component", default="", metavar="PACKAGE", help=component)
-    parser.add_argument("--torch", default="", metavar="V", help="of --component: the environment that is held, by its "
-                        "PyTorch's version or its id; default: the baseline")  # fmt: skip
+    parser.add_argument(
+        "--torch",
+        default="",
+        metavar="V",
+        help="of --component: the environment that is held, by its PyTorch's version or its id; default: the baseline",
+    )
     add_matrix(parser)
     add_list(parser, "the releases between")
     add_names(parser, "kernel", "workload")

@@ -22,17 +22,17 @@ from harness.isolate.bundle.slim import COMPONENTS
 def add_options(parser: Parser) -> None:
     add_matrix(parser)
     parser.add_argument("--arch", type=architecture, required=True, help="compute capability of the GPUs there, as 90")
-    parser.add_argument(
-        "--part-mb", type=at_least(1), default=60, metavar="N", help="megabytes of a part; default: 60"
-    )
+    parser.add_argument("--part-mb", type=at_least(1), default=60, metavar="N", help="megabytes of a part; default: 60")
     parser.add_argument("--out", type=Path, metavar="DIR", help="default: bundle-ARCH")
     parser.add_argument("--level", type=int, choices=range(1, 20), default=12, metavar="N", help="of zstd; default: 12")
     parser.add_argument(
-        "--keep", type=some_of(*COMPONENTS), default=[], metavar="NAMES",
-        help="keep what is left out unless a problem of the matrix calls it, as fft,sparse: " + "; ".join(
-            f"{name} ({component.what})" for name, component in COMPONENTS.items()
-        ),
-    )  # fmt: skip
+        "--keep",
+        type=some_of(*COMPONENTS),
+        default=[],
+        metavar="NAMES",
+        help="keep what is left out unless a problem of the matrix calls it, as fft,sparse: "
+        + "; ".join(f"{name} ({component.what})" for name, component in COMPONENTS.items()),
+    )
     add_names(parser, "torch")
     add_base_image(parser)
     add_strict(parser)

@@ -24,9 +24,12 @@ def run(options: argparse.Namespace) -> int:
     devices = options.device or DEVICES  # also of CUDA kernels where there is no GPU
     what = Selection(kernels=tuple(options.kernel), workloads=tuple(options.workload), devices=devices)
     where = Options(
-        matrix_path=options.matrix, command=(), executor=options.executor, base_image=options.base_image,
+        matrix_path=options.matrix,
+        command=(),
+        executor=options.executor,
+        base_image=options.base_image,
         bundle=options.bundle,
-    )  # fmt: skip
+    )
     found = preflight(where, what)
     for mark, lines in (("ok         ", found.passed), ("not checked", found.unchecked)):
         for line in lines:

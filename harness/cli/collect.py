@@ -21,8 +21,13 @@ from harness.workflow.shards import ASKED, UNFINISHED, Asked, job_of, unfinished
 
 
 def add_options(parser: Parser) -> None:
-    parser.add_argument("folder", nargs="?", type=Path, metavar="RUN",
-                        help=f"folder that the shards were queued in; default: the newest below {SHARDS}")  # fmt: skip
+    parser.add_argument(
+        "folder",
+        nargs="?",
+        type=Path,
+        metavar="RUN",
+        help=f"folder that the shards were queued in; default: the newest below {SHARDS}",
+    )
     parser.add_argument("--no-report", action="store_true", help="record only: `kernel-matrix report` renders later")
     add_gates(parser)
     add_strict(parser, f"exit code {UNDECIDED} where what --fail-on names is undecided")

@@ -119,8 +119,7 @@ class Found:
     def lines(self) -> list[str]:
         named = f"  - name: {_quoted(self.name)}"
         if self.problem:
-            return [named, f"    problem: {_quoted(self.problem)}",
-                    f"    model_new: {_quoted(self.model_new)}"]  # fmt: skip
+            return [named, f"    problem: {_quoted(self.problem)}", f"    model_new: {_quoted(self.model_new)}"]
         sources = ", ".join(f"{device}: [{_quoted(name)}]" for device, name in sorted(self.sources.items()))
         return [named, f"    sources: {{{sources}}}", *(["    binding: own"] if self.own else [])]
 

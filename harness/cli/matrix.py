@@ -54,10 +54,17 @@ def add_shared_options(parser: Parser) -> None:
     what.add_argument("--quick", action="store_true", help="few trials and launches, and short ones")
     what.add_argument("--no-check", action="store_true", help="start even if the check finds what cannot work")
     what.add_argument("--fresh", action="store_true", help="measure again what is already recorded")
-    what.add_argument("--explain", choices=["auto", "never"], default="auto", help="auto (the default): experiments "
-                      "follow where correctness moved or something is wrong")  # fmt: skip
-    what.add_argument("--profile", action="store_true", help="collect hardware counters of CUDA kernels too, by Nsight "
-                      "Compute, where it is installed")  # fmt: skip
+    what.add_argument(
+        "--explain",
+        choices=["auto", "never"],
+        default="auto",
+        help="auto (the default): experiments follow where correctness moved or something is wrong",
+    )
+    what.add_argument(
+        "--profile",
+        action="store_true",
+        help="collect hardware counters of CUDA kernels too, by Nsight Compute, where it is installed",
+    )
     what.add_argument("--sample", type=int, default=0, metavar="N", help="KernelBench's sample number; default: 0")
     dtypes = ["float16", "bfloat16", "float32"]
     what.add_argument("--dtype", choices=dtypes, default="float32", help="of KernelBench problems; default: float32")
@@ -161,8 +168,11 @@ def recorded_command(options: argparse.Namespace) -> tuple[str, ...]:
     if nox and session == "eval":
         session, words = f"eval(torch='{options.torch}')", without_option(words, "--torch")
     bundle = str(getattr(options, "bundle", None) or UNNAMED)
-    words = [UNNAMED if word == bundle else f"--bundle={UNNAMED}" if word == f"--bundle={bundle}" else word
-             for word in words if word]  # fmt: skip
+    words = [
+        UNNAMED if word == bundle else f"--bundle={UNNAMED}" if word == f"--bundle={bundle}" else word
+        for word in words
+        if word
+    ]
     return tuple(words_of(session, *words, nox=nox))
 
 

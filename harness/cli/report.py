@@ -26,8 +26,14 @@ def add_options(parser: Parser) -> None:
     )
     add_gates(parser)
     add_strict(parser, f"exit code {UNDECIDED} where what --fail-on names is undecided")
-    parser.add_argument("--beside", action="append", type=Path, default=[], metavar="RUN",
-                        help="also a page with this run's devices beside those of RUN; may be repeated")  # fmt: skip
+    parser.add_argument(
+        "--beside",
+        action="append",
+        type=Path,
+        default=[],
+        metavar="RUN",
+        help="also a page with this run's devices beside those of RUN; may be repeated",
+    )
 
 
 def run(options: argparse.Namespace) -> int:

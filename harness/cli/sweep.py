@@ -34,9 +34,14 @@ def add_options(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     found = run_sweep(
-        shared_options(options), options.kernel, options.workload, options.device,
-        budget_s=options.budget, write=options.write, list_only=options.list,
-    )  # fmt: skip
+        shared_options(options),
+        options.kernel,
+        options.workload,
+        options.device,
+        budget_s=options.budget,
+        write=options.write,
+        list_only=options.list,
+    )
     if found is None:
         return DONE
     folder, record = found

@@ -54,9 +54,7 @@ def run(options: argparse.Namespace) -> int:
     from reports.trace.page import render, terminal
 
     words = options.script[1:] if options.script[:1] == ["--"] else options.script
-    script = parse_script(
-        words, eager=options.eager, timeout_s=options.timeout, only=options.only, steps=options.steps
-    )
+    script = parse_script(words, eager=options.eager, timeout_s=options.timeout, only=options.only, steps=options.steps)
     requirements = load_requirements(options.requirements) if options.requirements else []
     versions = (options.good, options.bad)
     matrix = make_matrix(options.matrix, versions, requirements)

@@ -47,10 +47,22 @@ class Carry(Slurm):
         begin = path.stat().st_size
         with path.open("ab") as log:
             child = subprocess.Popen(
-                ["salloc", *words, "sh", str(SCRIPT), str(shard.folder), str(self.bundle), self.unpacked,
-                 str(own_folder()), *_without_place(shard.arguments())],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
+                [
+                    "salloc",
+                    *words,
+                    "sh",
+                    str(SCRIPT),
+                    str(shard.folder),
+                    str(self.bundle),
+                    self.unpacked,
+                    str(own_folder()),
+                    *_without_place(shard.arguments()),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
         deadline = time.monotonic() + ANSWER_S
         while time.monotonic() < deadline:
             said = path.read_bytes()[begin:].decode("utf-8", "replace")

@@ -22,9 +22,18 @@ FILES = ("arrays", "logs")  # beside them
 PARTS = "shards.json"  # in the collected run's folder: where its shards' runs lie
 # What all shards must agree on, or their records are not of one run.
 SHARED = (
-    "matrix_text", "mode", "quick", "baseline", "environments", "thresholds", "tolerances", "launches", "most_launches",
-    "order_seed", "executor",
-)  # fmt: skip
+    "matrix_text",
+    "mode",
+    "quick",
+    "baseline",
+    "environments",
+    "thresholds",
+    "tolerances",
+    "launches",
+    "most_launches",
+    "order_seed",
+    "executor",
+)
 
 
 def collect(

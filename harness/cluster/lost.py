@@ -33,9 +33,7 @@ class Lost:
         found = []
         for environment, kernel, workload in itertools.product(environments, self.kernels, self.workloads):
             if workload.id in kernel.workloads and self.shard.device in workload.devices:
-                cell = Cell(
-                    environment=environment, kernel=kernel.name, workload=workload.id, device=self.shard.device
-                )
+                cell = Cell(environment=environment, kernel=kernel.name, workload=workload.id, device=self.shard.device)
                 found.append((cell, row_without_result(cell, kernel, workload, self.matrix.tolerances, self.why)))
         return found
 

@@ -111,9 +111,15 @@ def is_whole(run: Run) -> bool:
 
 
 def plan_shards(
-    matrix: Matrix, root: Path, folder: Path, kernels: Sequence[str], devices: Sequence[Device], words: Sequence[str],
-    gpus: Sequence[str] = (), workloads: Sequence[str] = (),
-) -> list[Shard]:  # fmt: skip
+    matrix: Matrix,
+    root: Path,
+    folder: Path,
+    kernels: Sequence[str],
+    devices: Sequence[Device],
+    words: Sequence[str],
+    gpus: Sequence[str] = (),
+    workloads: Sequence[str] = (),
+) -> list[Shard]:
     """Of the chosen kernels (all where none is named) on each of these devices that they have sources for, and on each
     of these GPUs, below `folder`. InputError where none is left."""
     folders = folder_files(matrix, root)
@@ -122,7 +128,11 @@ def plan_shards(
     every |= {name: {d for operator, *_ in group for d in operator.devices} for name, group in matrix.groups.items()}
     shards = [
         Shard(
-            kernel=name, device=device, gpu=gpu, words=tuple(words), workloads=tuple(workloads),
+            kernel=name,
+            device=device,
+            gpu=gpu,
+            words=tuple(words),
+            workloads=tuple(workloads),
             memory_mib=expected_mib(matrix, own[name], device, workloads) if name in own else None,
             folder=folder / "-".join([name, device, *filter(None, [gpu])]),
         )
@@ -131,7 +141,7 @@ def plan_shards(
         for device in devices
         if device in runs_on
         for gpu in ((gpus or [""]) if device == "cuda" else [""])
-    ]  # fmt: skip
+    ]
     if not shards:
         known = ", ".join(every)
         raise InputError(f"no kernel that was chosen is for {' or '.join(devices)}", f"the matrix has {known}")

@@ -28,13 +28,21 @@ OPTION = "sbatch --help lists its options"
 IN_THE_FILE = "; `slurm` in matrix.yaml holds such options, too"
 # What sbatch says when it refuses a job, and for what reasons one that it took waits for ever.
 REFUSED = {
-    "unrecognized option": OPTION, "qos": QOS, "partition": PARTITION, "account": ACCOUNT, "time limit": TIME,
-    "memory": MEMORY, "node configuration": NODES,
-}  # fmt: skip
+    "unrecognized option": OPTION,
+    "qos": QOS,
+    "partition": PARTITION,
+    "account": ACCOUNT,
+    "time limit": TIME,
+    "memory": MEMORY,
+    "node configuration": NODES,
+}
 NEVER = {
-    "PartitionTimeLimit": TIME, "PartitionNodeLimit": PARTITION, "BadConstraints": NODES, "InvalidAccount": ACCOUNT,
+    "PartitionTimeLimit": TIME,
+    "PartitionNodeLimit": PARTITION,
+    "BadConstraints": NODES,
+    "InvalidAccount": ACCOUNT,
     "InvalidQOS": QOS,
-}  # fmt: skip
+}
 PROCESSORS = 4  # beside a GPU
 AWAY, AWAY_S, AGAIN_S = "Unable to contact slurm controller", 60.0, 3.0
 HELD = "launch failed requeued held"  # a node could not start it, and Slurm holds it until somebody comes
@@ -66,9 +74,13 @@ class Slurm:
         options = {name.replace("-", "_"): value for name, value in self._asked(shard, avoid).items()}
         executor = submitit.SlurmExecutor(folder=shard.folder / "slurm")
         executor.update_parameters(
-            job_name=f"km-{shard.name}", use_srun=False, stderr_to_stdout=True, time=None, wckey=None,
+            job_name=f"km-{shard.name}",
+            use_srun=False,
+            stderr_to_stdout=True,
+            time=None,
+            wckey=None,
             additional_parameters=options,
-        )  # fmt: skip
+        )
         try:
             job = executor.submit(submitit.helpers.CommandFunction(shard.command, verbose=False))
         except FailedJobError as error:

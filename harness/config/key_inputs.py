@@ -27,6 +27,7 @@ class World:
     stores: Mapping[str, str] = field(default_factory=dict)  # workload to what its store holds, of problem files
     known: dict[Place, str] = field(default_factory=dict, compare=False)  # keys that were asked for before
 
+
 @dataclass(frozen=True, kw_only=True)
 class Place:
     """Which record, of those of a kind. What is not said of it is not asked."""
@@ -181,11 +182,20 @@ def _timing(world: World, place: Place) -> dict[str, float]:
 def _block(world: World, place: Place) -> list[str]:
     """Every launch of this block on this device, in its order: rows of one block are compared with each other."""
     return [
-        key(world, Place(kind="in_block", environment=each.environment, kernel=each.kernel, device=each.device,
-                         index=each.index, asked=each.position))
+        key(
+            world,
+            Place(
+                kind="in_block",
+                environment=each.environment,
+                kernel=each.kernel,
+                device=each.device,
+                index=each.index,
+                asked=each.position,
+            ),
+        )
         for each in (*world.plan.launches, *world.plan.more_launches)
         if (each.index, each.device) == (place.index, place.device)
-    ]  # fmt: skip
+    ]
 
 
 def _swapped(world: World, place: Place) -> list[Any]:
@@ -212,8 +222,9 @@ def _records(world: World, _place: Place) -> list[str]:
     places = [Place(kind="planned", environment=each.id) for each in plan.environments]
     places += [
         Place(kind=kind, environment=cell.environment, kernel=cell.kernel, device=cell.device, workload=cell.workload)
-        for cell in plan.cells for kind in ("validation", "conditions")
-    ]  # fmt: skip
+        for cell in plan.cells
+        for kind in ("validation", "conditions")
+    ]
     places += [
         Place(kind="build", environment=each.environment, kernel=each.kernel, device=each.device)
         for each in plan.builds
@@ -259,9 +270,7 @@ INPUTS: Mapping[str, Callable[[World, Place], Any]] = {
     "workload": _of_workloads(_workload),
     "swapped": _swapped,
     "problem_file": _problem_file,
-    "problem": _of_workloads(
-        lambda world, place: [_problem_file(world, place), world.stores.get(place.workload, "")]
-    ),
+    "problem": _of_workloads(lambda world, place: [_problem_file(world, place), world.stores.get(place.workload, "")]),
     "output_gib": lambda world, _: world.plan.limits.output_gib,
     "trials": lambda world, place: world.plan.workload(place.workload).trials,
     "dtype": lambda world, place: world.plan.workload(place.workload).dtype,
@@ -289,4 +298,4 @@ INPUTS: Mapping[str, Callable[[World, Place], Any]] = {
     "kernelbench": lambda world, _: world.plan.kernelbench.model_dump() if world.plan.kernelbench else {},
     "most_launches": lambda world, _: world.plan.most_launches,
     "records": _records,
-}  # fmt: skip
+}

@@ -46,16 +46,46 @@ DETERMINES: Mapping[str, tuple[str, ...]] = {
     "planned": ("id", "wheels_from", "replica", "python", "pins", "interpreter", "base", "bundle"),
     # What is compiled. -march=native compiles for this very processor, and the compiler sees its system's headers.
     "build": (
-        "environment", "variables", "kernel", "device", "files", "binds", "tunables", "flags", "architectures",
-        "libraries", "compilers", "processor", "native_gpu", "system", "inherited", "code",
+        "environment",
+        "variables",
+        "kernel",
+        "device",
+        "files",
+        "binds",
+        "tunables",
+        "flags",
+        "architectures",
+        "libraries",
+        "compilers",
+        "processor",
+        "native_gpu",
+        "system",
+        "inherited",
+        "code",
     ),
     # Of a kernel only its flags for C++, which may change the ABI.
     "binding": (
-        "environment", "variables", "device", "binding_files", "cxx_flags", "compilers", "processor", "system",
-        "inherited", "code",
+        "environment",
+        "variables",
+        "device",
+        "binding_files",
+        "cxx_flags",
+        "compilers",
+        "processor",
+        "system",
+        "inherited",
+        "code",
     ),
     "probe": (
-        "environment", "variables", "source", "architecture", "device", "compilers", "system", "inherited", "code",
+        "environment",
+        "variables",
+        "source",
+        "architecture",
+        "device",
+        "compilers",
+        "system",
+        "inherited",
+        "code",
     ),
     # The inputs of a problem file. They depend on the workload's trials, and on the environment that made them.
     # What does not fit into `output_gib` is not stored. What they are used for depends on what is in them.
@@ -75,25 +105,54 @@ DETERMINES: Mapping[str, tuple[str, ...]] = {
     "counters": (*CASE, "asked"),
     "profile": (*CASE, "asked"),
     "profile_of_reference": (
-        "environment", "variables", "workload", "problem", "seed", "threads", *RUNS, "code", "asked",
+        "environment",
+        "variables",
+        "workload",
+        "problem",
+        "seed",
+        "threads",
+        *RUNS,
+        "code",
+        "asked",
     ),
     "swap": ("swapped", "asked", "workload", "seed", "precision", "tolerances", *RUNS, "code"),
     # Runs, and what is made of several. A run depends on what its records depend on, and on what it tells of them.
     "run": (
-        "schema", "mode", "quick", "baseline", "measured", "kernels", "workloads", "cells", "fallbacks", "kernelbench",
-        "records", "most_launches", "every_code",
+        "schema",
+        "mode",
+        "quick",
+        "baseline",
+        "measured",
+        "kernels",
+        "workloads",
+        "cells",
+        "fallbacks",
+        "kernelbench",
+        "records",
+        "most_launches",
+        "every_code",
     ),
     "components": ("run", "timed"),
     "bisection": ("run", "what", "target", "every", "thresholds", "limits"),
     "sweep": ("run", "search", "launches", "finalists", "limits"),
-}  # fmt: skip
+}
 
 # The code that makes a record: the worker's tasks, and files of `harness`, or of the repository beside it.
 PROCESSES = (
-    "isolate/process.py", "isolate/__init__.py", "isolate/venv.py", "isolate/host.py", "isolate/sandbox.py",
-    "isolate/docker/executor.py", "isolate/docker/container.py", "isolate/bundle/executor.py",
-    "isolate/enter.py", "isolate/guard.py", "isolate/namespaces.py", "isolate/confined.py", "isolate/seccomp.py",
-)  # fmt: skip
+    "isolate/process.py",
+    "isolate/__init__.py",
+    "isolate/venv.py",
+    "isolate/host.py",
+    "isolate/sandbox.py",
+    "isolate/docker/executor.py",
+    "isolate/docker/container.py",
+    "isolate/bundle/executor.py",
+    "isolate/enter.py",
+    "isolate/guard.py",
+    "isolate/namespaces.py",
+    "isolate/confined.py",
+    "isolate/seccomp.py",
+)
 ASKS = ("run/requests.py", "run/context.py", *PROCESSES)
 CALLS = ("experiments/executable.py", *ASKS)
 CODE: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -110,9 +169,15 @@ CODE: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "conditions": (
         ("conditions", "weigh", "library"),
         (
-            "experiments/conditions.py", "experiments/jobs.py", "experiments/condition_list.py",
-            "experiments/size_rules.py", "experiments/probes.py", "experiments/second_device.py",
-            "csrc/probes/poison.cpp", "csrc/probes/poison.cu", *ASKS,
+            "experiments/conditions.py",
+            "experiments/jobs.py",
+            "experiments/condition_list.py",
+            "experiments/size_rules.py",
+            "experiments/probes.py",
+            "experiments/second_device.py",
+            "csrc/probes/poison.cpp",
+            "csrc/probes/poison.cu",
+            *ASKS,
         ),
     ),
     "checkers": (("check",), ("experiments/checkers.py", *CALLS)),
@@ -124,7 +189,7 @@ CODE: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("link", "candidate", "judge", "compiled"),
         ("experiments/swap.py", "experiments/generated.py", "experiments/compiled.py", "run/validate.py", *ASKS),
     ),
-}  # fmt: skip
+}
 
 # The limits that a status of a kind's records may mean.
 KILLED_AT = ("memory_gib", "processes", "output_gib")

@@ -177,8 +177,10 @@ class Matrix(Model):
     def _one_value_each(cls, value: Any) -> Any:
         for name, given in value.items() if isinstance(value, dict) else ():
             if not isinstance(given, bool | int | str):
-                raise Refused(f"{name}: expected text, a whole number, true or false, got {given!r}",
-                              f'put it in quotes, or, of an option without a value: {name}: true')  # fmt: skip
+                raise Refused(
+                    f"{name}: expected text, a whole number, true or false, got {given!r}",
+                    f"put it in quotes, or, of an option without a value: {name}: true",
+                )
         return value
 
     @model_validator(mode="after")

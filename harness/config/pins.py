@@ -96,9 +96,7 @@ def project_text(environment: PlannedEnvironment, packages: list[str], file: Pat
     )
 
 
-def resolve_pins(
-    environment: PlannedEnvironment, packages: list[str], file: Path | None = None, like: str = ""
-) -> str:
+def resolve_pins(environment: PlannedEnvironment, packages: list[str], file: Path | None = None, like: str = "") -> str:
     """The text of a pin file, resolved now; with a wheel `file`, torch is pinned to its very bytes. The environment's
     own packages override what PyTorch asks for. `like`: a pin file whose versions stay wherever they may, else those
     that every environment has.

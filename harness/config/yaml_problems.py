@@ -64,13 +64,19 @@ MALFORMED = (
     (r"could not find expected ':'", "a line without its colon", "write `key: value`, with a space after the colon"),
     (r"quoted scalar|unexpected end of stream", "a quote that is not closed", "close the quote"),
     (r"expected ',' or '([\]}])'", "a bracket that is not closed, or a comma is missing", "close it: {0}"),
-    (r"mapping values are not allowed", "a colon where no key can be",
-     "quote a value that holds a colon, and indent the line like its neighbours"),
-    (r"expected <block end>", "it does not continue what stands before it",
-     "indent the line like its neighbours, and close every quote and bracket before it"),
+    (
+        r"mapping values are not allowed",
+        "a colon where no key can be",
+        "quote a value that holds a colon, and indent the line like its neighbours",
+    ),
+    (
+        r"expected <block end>",
+        "it does not continue what stands before it",
+        "indent the line like its neighbours, and close every quote and bracket before it",
+    ),
     (r"expected a single document", "a second document begins", "remove the line of dashes, and what does not belong"),
     (r"special characters are not allowed", "a character that text cannot have", "remove it"),
-)  # fmt: skip
+)
 # What text must be, by key.
 FORMS = {
     "torch": 'a release of three numbers, a nightly such as 2.9.0.dev20250801, a candidate such as 2.9.0rc3, or "host"',

@@ -118,9 +118,9 @@ def _other_bits(record: ConditionsRecord) -> Outcome | None:
 # -- over a run -------------------------------------------------------------------------------------------------
 
 
-def records_of(run: Run, cells: Sequence[Cell], kernel: str) -> tuple[
-    list[BuildRecord], list[ValidationRecord], list[ConditionsRecord]
-]:  # fmt: skip
+def records_of(
+    run: Run, cells: Sequence[Cell], kernel: str
+) -> tuple[list[BuildRecord], list[ValidationRecord], list[ConditionsRecord]]:
     """What a run holds of one kernel's cells, in their order."""
     own = [cell for cell in cells if cell.kernel == kernel]
     places = dict.fromkeys(run.build_path(cell.environment, cell.kernel, cell.device) for cell in own)

@@ -116,9 +116,14 @@ def cuda_results(printed: wire.CheckResult) -> list[CheckerResult]:
 
 
 def _sanitized(
-    printed: wire.CheckResult, tool: str, build: str, runs_as: str, planted: str,
-    findings_in: Callable[[str], list[CheckerFinding]], expected: str,
-) -> CheckerResult:  # fmt: skip
+    printed: wire.CheckResult,
+    tool: str,
+    build: str,
+    runs_as: str,
+    planted: str,
+    findings_in: Callable[[str], list[CheckerFinding]],
+    expected: str,
+) -> CheckerResult:
     """One tool's result from its run and its control."""
     run, control = (run_of(printed, runs_as, fault) for fault in ("", planted))
     if run is None or control is None:
@@ -129,9 +134,14 @@ def _sanitized(
 
 
 def _concluded(
-    printed: wire.CheckResult, tool: str, build: str, planted: str, run: wire.Called, findings: list[CheckerFinding],
+    printed: wire.CheckResult,
+    tool: str,
+    build: str,
+    planted: str,
+    run: wire.Called,
+    findings: list[CheckerFinding],
     control_found: bool,
-) -> CheckerResult:  # fmt: skip
+) -> CheckerResult:
     status, message = outcome_of(run, findings, control_found)
     return CheckerResult(
         tool=tool,
@@ -168,9 +178,12 @@ def _not_built(printed: wire.CheckResult, tool: str, build: str) -> CheckerResul
     first = next((line for line in errors.splitlines() if "error" in line), "its executable was not run")
     command = failed[0].command if failed else ""
     return CheckerResult(
-        tool=tool, status=protocol.NOT_RUN, message=f"cannot be built with it: {first.strip()}"[:500],
-        log_excerpt=errors, command=command,
-    )  # fmt: skip
+        tool=tool,
+        status=protocol.NOT_RUN,
+        message=f"cannot be built with it: {first.strip()}"[:500],
+        log_excerpt=errors,
+        command=command,
+    )
 
 
 def _auto_var_init(printed: wire.CheckResult, free_arithmetic: bool) -> CheckerResult:

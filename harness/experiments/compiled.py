@@ -138,9 +138,10 @@ class Sampler:
         made = protocol.digest([[each.kind, each.name, each.sha256] for each in cold.generated])
         assert cold.later_us is not None  # see `implausible`
         self.samples.append(
-            FirstCall(block=block, cold_s=cold.first_s, warm_s=warm.first_s, later_us=cold.later_us,
-                      generated_sha256=made)
-        )  # fmt: skip
+            FirstCall(
+                block=block, cold_s=cold.first_s, warm_s=warm.first_s, later_us=cold.later_us, generated_sha256=made
+            )
+        )
 
     def compile_once(self) -> str:
         """Fill the caches; why it failed, or ''."""
@@ -160,10 +161,16 @@ class Sampler:
             caches=str(self.caches),
         )
         task = context.task(
-            EXPERIMENT, request, cell.environment, self.about, log=f"{EXPERIMENT}-{self.about}-{state}",
-            timeout_s=plan.limits.launch_s, reads=(*files_of(self.kernel, workload), self.caches),
-            writes=(self.caches,), compiles=True,
-        )  # fmt: skip
+            EXPERIMENT,
+            request,
+            cell.environment,
+            self.about,
+            log=f"{EXPERIMENT}-{self.about}-{state}",
+            timeout_s=plan.limits.launch_s,
+            reads=(*files_of(self.kernel, workload), self.caches),
+            writes=(self.caches,),
+            compiles=True,
+        )
         answer = run_task(context, task, cell.device)
         self.duration_s += answer.ended.duration_s
         result = checked(wire.CompiledResult, answer, "the process that called it first")

@@ -237,9 +237,13 @@ class Session:
             return wire.JobResult(protocol.CRASHED, wire.UNREADABLE)
 
     def _task(
-        self, name: str, request: wire.Request, reads: tuple[Path, ...], writes: tuple[Path, ...],
+        self,
+        name: str,
+        request: wire.Request,
+        reads: tuple[Path, ...],
+        writes: tuple[Path, ...],
         condition: Condition | None = None,
-    ) -> Task:  # fmt: skip
+    ) -> Task:
         """`condition`: the first that the process runs; one that asks for other variables has it to itself."""
         variables = self.context.plan.variables[self._variables_of(condition)]
         if condition is not None and condition.site == "heap":
@@ -247,10 +251,17 @@ class Session:
         if condition is not None and condition.gpu == "second":
             variables = {**variables, **second_device.variables(self.context.gpu)}
         return self.context.task(
-            name, request, self.cell.environment, scratch=self.scratch, log=f"{name}-{self.about}-{self.processes}",
+            name,
+            request,
+            self.cell.environment,
+            scratch=self.scratch,
+            log=f"{name}-{self.about}-{self.processes}",
             timeout_s=self.timeout_s if name == "conditions" else self.context.plan.limits.validation_s,
-            reads=reads, writes=writes, compiles=name == "conditions" and self.kernel.may_compile, variables=variables,
-        )  # fmt: skip
+            reads=reads,
+            writes=writes,
+            compiles=name == "conditions" and self.kernel.may_compile,
+            variables=variables,
+        )
 
     def _variables_of(self, condition: Condition | None) -> str:
         """The environment whose variables a process has."""

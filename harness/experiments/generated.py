@@ -32,18 +32,17 @@ def moved_subjects(
 ) -> dict[Place, tuple[str, ...]]:
     """Subjects with other outputs than in the baseline, and other generated code: in which environments, the baseline
     first."""
-    of = {
-        (r.kernel, r.workload, r.device, r.environment): r.samples[0].generated_sha256 for r in records if r.repeats
-    }
+    of = {(r.kernel, r.workload, r.device, r.environment): r.samples[0].generated_sha256 for r in records if r.repeats}
     outputs = {(v.kernel, v.workload, v.device, v.environment): _outputs(v) for v in validations}
     found: dict[Place, tuple[str, ...]] = {}
     for kernel, workload, device in dict.fromkeys(key[:3] for key in of):
         base = (kernel, workload, device, run.baseline)
         others = [(kernel, workload, device, name) for name in run.environments if name != run.baseline]
         moved = [
-            key[3] for key in others
+            key[3]
+            for key in others
             if key in of and base in of and of[key] != of[base] and outputs.get(key) != outputs.get(base)
-        ]  # fmt: skip
+        ]
         if moved:
             found[kernel, workload, device] = (run.baseline, *moved)
     return found
@@ -77,9 +76,13 @@ def run_generated_swap(context: Context, place: Place, environments: Sequence[st
     kernel, workload, device = place
     info, builds = swap_inputs(context, kernel, workload, device, environments)
     identity: dict[str, Any] = {
-        "kernel": kernel, "workload": workload, "device": device, "key": swap_key(context, builds, info),
-        "trials": info.trials, "started_utc": now_utc(),
-    }  # fmt: skip
+        "kernel": kernel,
+        "workload": workload,
+        "device": device,
+        "key": swap_key(context, builds, info),
+        "trials": info.trials,
+        "started_utc": now_utc(),
+    }
     started = time.monotonic()
     folder = context.run.folder / "scratch" / "swap" / f"{kernel}-{device}-{workload}"
     shutil.rmtree(folder, ignore_errors=True)
@@ -87,16 +90,19 @@ def run_generated_swap(context: Context, place: Place, environments: Sequence[st
     try:
         reason, caches = _compiled(context, place, environments, folder)
         if reason:
-            return SwapRecord(**identity, status=protocol.NOT_RUN, message=reason,
-                              duration_s=round(time.monotonic() - started, 3))  # fmt: skip
+            return SwapRecord(
+                **identity, status=protocol.NOT_RUN, message=reason, duration_s=round(time.monotonic() - started, 3)
+            )
         file = context.kernel(kernel).model_new
         swap = Swap(context=context, kernel=kernel, workload=info, device=device, folder=folder, judge=environments[0])
         results = []
         for code_from, run_in in itertools.product(environments, repeat=2):
             request = wire.KernelRequest(
-                name=kernel, device=device, model_new=str(context.root / file) if file else None,
+                name=kernel,
+                device=device,
+                model_new=str(context.root / file) if file else None,
                 generated=str(caches[code_from]),
-            )  # fmt: skip
+            )
             results.append(_whole(swap.run(code_from, request, run_in)))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -112,9 +118,7 @@ def _whole(result: SwapResult) -> SwapResult:
     return SwapResult(code_from=result.code_from, run_in=result.run_in, status=protocol.NOT_RUN, message=message)
 
 
-def _compiled(
-    context: Context, place: Place, environments: Sequence[str], folder: Path
-) -> tuple[str, dict[str, Path]]:
+def _compiled(context: Context, place: Place, environments: Sequence[str], folder: Path) -> tuple[str, dict[str, Path]]:
     """(why nothing can be exchanged, each environment's caches)."""
     kernel, workload, device = place
     caches = {}

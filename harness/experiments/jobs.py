@@ -109,10 +109,16 @@ def plan_jobs(
         elif experiment == "predecessor" and condition.before == "fresh":
             together, repeats = [(trial,) for trial in chosen[:FRESH_TRIALS]], 1
         jobs += [
-            Job(number=number, experiment=experiment, condition=condition, trials=each, repeats=repeats,
-                output_bytes=output_bytes)
+            Job(
+                number=number,
+                experiment=experiment,
+                condition=condition,
+                trials=each,
+                repeats=repeats,
+                output_bytes=output_bytes,
+            )
             for number, each in enumerate(together, len(jobs))
-        ]  # fmt: skip
+        ]
     return jobs
 
 

@@ -246,9 +246,12 @@ def _faults(record: ValidationRecord) -> list[str]:
 
 
 def moves(
-    base: ValidationRecord, row: ValidationRecord, base_build: BuildRecord | None, build: BuildRecord | None,
+    base: ValidationRecord,
+    row: ValidationRecord,
+    base_build: BuildRecord | None,
+    build: BuildRecord | None,
     subject: str = protocol.KERNEL,
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """What is not as in the baseline, of a kernel or, `model`, of an operator of PyTorch's."""
     changes: list[str] = []
     if protocol.NOT_RUN in (base.status, row.status):

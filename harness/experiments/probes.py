@@ -40,11 +40,17 @@ def build_probe(context: Context, environment: str, site: str) -> tuple[Path | N
         answer = answer_of(
             context,
             context.task(
-                "library", request, environment,
-                timeout_s=context.plan.limits.build_s, scratch=folder.with_name(folder.name + ".scratch"),
-                log=f"probe-{site}", reads=(source,), writes=(out.parent,), compiles=True,
-            )
-        )  # fmt: skip
+                "library",
+                request,
+                environment,
+                timeout_s=context.plan.limits.build_s,
+                scratch=folder.with_name(folder.name + ".scratch"),
+                log=f"probe-{site}",
+                reads=(source,),
+                writes=(out.parent,),
+                compiles=True,
+            ),
+        )
         if answer.result is None:
             return None, f"compiling {source.name} {answer.ended.how}"
         result = checked(wire.Result, answer, "it")

@@ -52,10 +52,12 @@ def run_profile(context: Context, cell: Cell, target: str) -> ProfileRecord:
             calls=CALLS,
             most_s=MOST_S,
         ),
-        cell.environment, f"{cell.kernel}-{cell.device}-{cell.workload}-{target}", timeout_s=plan.limits.launch_s,
+        cell.environment,
+        f"{cell.kernel}-{cell.device}-{cell.workload}-{target}",
+        timeout_s=plan.limits.launch_s,
         reads=files_of(kernel, request),
         compiles=workload.may_compile or (target == protocol.KERNEL and context.kernel(cell.kernel).may_compile),
-    )  # fmt: skip
+    )
     answer = run_task(context, task, cell.device)
     identity["duration_s"] = round(answer.ended.duration_s, 3)
     record = ProfileRecord(**identity, **fields_of(checked(wire.ProfileResult, answer, "the profiled process")))

@@ -77,13 +77,19 @@ def calls_operators(run: Run, cases: Sequence[Case]) -> list[Profiled]:
     binding = {(build.kernel, build.device) for build in run.builds() if build.binds_itself}
     status = {cell_id(record): record.status for record in run.validations()}
     return [
-        Profiled(kernel=case.kernel, target=protocol.KERNEL, workload=case.workload, device=case.device,
-                 environments=(case.environments[0], cell.environment), ratio=1.0)
+        Profiled(
+            kernel=case.kernel,
+            target=protocol.KERNEL,
+            workload=case.workload,
+            device=case.device,
+            environments=(case.environments[0], cell.environment),
+            ratio=1.0,
+        )
         for case in cases
         if case.workload in problems or (case.kernel, case.device) in binding
         for cell in case.cells[1:]
         if {status.get(cell_id(case.cells[0])), status.get(cell_id(cell))} in MOVED
-    ]  # fmt: skip
+    ]
 
 
 def unexplained(run: Run) -> bool:

@@ -81,8 +81,14 @@ def moved_targets(run: RunRecord, launches: Sequence[LaunchRecord]) -> list[Prof
                 ratio = moved(peaks[run.baseline][place], peaks[environment][place], run.thresholds.memory)
             target = target.partition(protocol.BACKWARD)[0]  # a profile is of a whole step
             if ratio is not None:
-                found = Profiled(kernel=kernel, target=target, workload=workload, device=device,
-                                 environments=(run.baseline, environment), ratio=ratio)  # fmt: skip
+                found = Profiled(
+                    kernel=kernel,
+                    target=target,
+                    workload=workload,
+                    device=device,
+                    environments=(run.baseline, environment),
+                    ratio=ratio,
+                )
                 own = {protocol.KERNEL: kernel, protocol.MODEL: workload}.get(target, "")
                 key = (environment, own, target, device)
                 largest[key] = max(largest.get(key, found), found, key=lambda each: each.size)

@@ -134,11 +134,16 @@ def _link(context: Context, build: BuildRecord, folder: Path) -> Path | Outcome:
     answer = answer_of(
         context,
         context.task(
-            "link", request, build.environment, f"{build.kernel}-{build.device}", timeout_s=LINK_S,
-            scratch=folder / "scratch", reads=tuple(objects / name for name in build.own_objects),
+            "link",
+            request,
+            build.environment,
+            f"{build.kernel}-{build.device}",
+            timeout_s=LINK_S,
+            scratch=folder / "scratch",
+            reads=tuple(objects / name for name in build.own_objects),
             writes=(library.parent,),
-        )
-    )  # fmt: skip
+        ),
+    )
     outcome = Outcome(**fields_of(checked(wire.Result, answer, "linking its objects")))
     if outcome.status == protocol.OK and not (library.is_file() and not library.is_symlink()):
         return Outcome(status=protocol.CRASHED, message="linking its objects left no shared object")
@@ -170,10 +175,16 @@ class Swap:
             out=str(out),
         )
         task = context.task(
-            "candidate", request, run_in, timeout_s=context.plan.limits.validation_s,
-            scratch=self.folder / f"{place}.scratch", log=f"swap-{name}",
-            reads=files_of(kernel, request.workload), writes=(out,), compiles=kernel.may_compile,
-        )  # fmt: skip
+            "candidate",
+            request,
+            run_in,
+            timeout_s=context.plan.limits.validation_s,
+            scratch=self.folder / f"{place}.scratch",
+            log=f"swap-{name}",
+            reads=files_of(kernel, request.workload),
+            writes=(out,),
+            compiles=kernel.may_compile,
+        )
         answer = run_task(context, task, self.device)
         if answer.result is None:
             failed = failure(answer, "the process that called it")
@@ -207,11 +218,16 @@ class Swap:
         answer = answer_of(
             context,
             context.task(
-                "judge", request, self.judge, timeout_s=plan.limits.validation_s,
-                scratch=self.folder / "judge.scratch", log=log, reads=(*files_of(None, workload), out, truth),
+                "judge",
+                request,
+                self.judge,
+                timeout_s=plan.limits.validation_s,
+                scratch=self.folder / "judge.scratch",
+                log=log,
+                reads=(*files_of(None, workload), out, truth),
                 writes=(truth,),
-            )
-        )  # fmt: skip
+            ),
+        )
         result = checked(wire.JudgeResult, answer, "the judge")
         return judged(result, decides) if isinstance(result, wire.JudgeResult) else fields_of(result)
 

@@ -65,10 +65,18 @@ def remove_asked(cache: Path) -> None:
 
 
 def environment_record(
-    environment: PlannedEnvironment, *, executor: str, key: str, status: Status, message: str = "",
-    pins: Path | None = None, observed: Observation | None = None, prepared_s: float | None = None,
-    reused: bool = False, image: str = "",
-) -> EnvironmentRecord:  # fmt: skip
+    environment: PlannedEnvironment,
+    *,
+    executor: str,
+    key: str,
+    status: Status,
+    message: str = "",
+    pins: Path | None = None,
+    observed: Observation | None = None,
+    prepared_s: float | None = None,
+    reused: bool = False,
+    image: str = "",
+) -> EnvironmentRecord:
     spec = environment.spec
     torch, cuda, python = spec.torch, spec.cuda, spec.python
     index = environment.index or "none: it was there"
@@ -157,15 +165,27 @@ class BaseExecutor(abc.ABC):
         )
 
     def ask(
-        self, id: str, name: str, request: wire.Request, kind: type[R], *, doing: str, remedy: str,
+        self,
+        id: str,
+        name: str,
+        request: wire.Request,
+        kind: type[R],
+        *,
+        doing: str,
+        remedy: str,
         reads: Sequence[Path] = (),
-    ) -> R:  # fmt: skip
+    ) -> R:
         """The result of a task that runs no code under test. InfrastructureError where there is none that can be
         read: `doing` says of what."""
         folder = self.cache / "asked" / f"{name}-{id}-{owners()}"
         log = folder / "log"
         task = Task(
-            environment=id, name=name, request=request, scratch=folder / "scratch", log=log, timeout_s=ASK_TIMEOUT_S,
+            environment=id,
+            name=name,
+            request=request,
+            scratch=folder / "scratch",
+            log=log,
+            timeout_s=ASK_TIMEOUT_S,
             reads=tuple(reads),
         )
         try:

@@ -174,9 +174,14 @@ def _make_pinned(choice: Choice, limits: Limits, plan: Plan, root: Path, cache: 
         from harness.isolate.bundle.executor import BundleExecutor
 
         return BundleExecutor(
-            choice.bundle, choice.namespaces, root, cache, plan.threads, plan.variables,
+            choice.bundle,
+            choice.namespaces,
+            root,
+            cache,
+            plan.threads,
+            plan.variables,
             limits=sandbox_limits(limits, own_memory()),
-        )  # fmt: skip
+        )
     if choice.engine is None or choice.facts is None:
         from harness.isolate.venv import VenvExecutor
 
@@ -186,6 +191,11 @@ def _make_pinned(choice: Choice, limits: Limits, plan: Plan, root: Path, cache: 
 
     limit = sandbox_limits(limits, choice.facts.memory_bytes)
     return DockerExecutor(
-        choice.engine, root, cache, plan.threads, limits=limit, gpus=choice.facts.gpus if plan.facts.gpus else "",
+        choice.engine,
+        root,
+        cache,
+        plan.threads,
+        limits=limit,
+        gpus=choice.facts.gpus if plan.facts.gpus else "",
         variables=plan.variables,
-    )  # fmt: skip
+    )

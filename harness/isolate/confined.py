@@ -78,13 +78,25 @@ def run_confined(task: Task, process: Process, namespaces: Namespaces, limits: S
     described = scratch / "sandbox.json"
     ended = run_child(
         write_sandbox(
-            described, MACHINE, namespaces, new, [*devices(), *sorted(mounts, key=_depth)], variables, command,
-            folder=str(scratch), may_trace=task.name in TRACERS, processors=task.processors,
+            described,
+            MACHINE,
+            namespaces,
+            new,
+            [*devices(), *sorted(mounts, key=_depth)],
+            variables,
+            command,
+            folder=str(scratch),
+            may_trace=task.name in TRACERS,
+            processors=task.processors,
             limits=restraints(task.name, limits, rootless=namespaces.rootless, sees_gpu=bool(devices())),
         ),
-        cwd=scratch, log=task.log, timeout_s=task.timeout_s, environment={}, gate=task.gate,
+        cwd=scratch,
+        log=task.log,
+        timeout_s=task.timeout_s,
+        environment={},
+        gate=task.gate,
         until=task.until,
-    )  # fmt: skip
+    )
     take_back((own, *parents.values()))
     for path in task.writes:
         bring_back(parents[path.parent] / path.name, path)
@@ -136,9 +148,13 @@ def interpreter(python: Path, user_base: str = "") -> tuple[Path, ...]:
     variables = clean_environment({"PYTHONDONTWRITEBYTECODE": "1", **users})
     try:
         done = subprocess.run(
-            [str(python), "-c", _FOLDERS], capture_output=True, text=True, env=variables, timeout=PROBE_TIMEOUT_S,
+            [str(python), "-c", _FOLDERS],
+            capture_output=True,
+            text=True,
+            env=variables,
+            timeout=PROBE_TIMEOUT_S,
             cwd="/",
-        )  # fmt: skip
+        )
         told = [Path(name) for name in json.loads(done.stdout) if name]
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         raise InfrastructureError(f"{python} does not run as a Python: {error}", "") from None

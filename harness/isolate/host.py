@@ -149,7 +149,6 @@ class HostExecutor(ProcessExecutor):
         # Its packages may be the user's own, below a home that the process does not see.
         return {"PYTHONNOUSERSITE": "", "PYTHONUSERBASE": find_host_python(self.worker).user_base}
 
-
     def _process(self, task: Task, python: Path, variables: dict[str, str]) -> Process:
         base = find_host_python(self.worker).user_base
         return Process(python=python, environment=None, worker=self.worker, variables=variables, user_base=base)

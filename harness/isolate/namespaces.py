@@ -43,9 +43,13 @@ DRIVER_LIBRARIES = re.compile(
     r"lib(cuda|cudadebugger|nvidia-(ml|ptxjitcompiler|nvvm\d*|gpucomp|fatbinaryloader|compiler))\.so(\.[0-9.]+)?$"
 )
 DRIVER_FOLDERS = (
-    "/usr/local/nvidia/lib64", "/usr/local/nvidia/lib", "/usr/lib/x86_64-linux-gnu", "/usr/lib64",
-    "/run/opengl-driver/lib", "/usr/lib",
-)  # fmt: skip
+    "/usr/local/nvidia/lib64",
+    "/usr/local/nvidia/lib",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib64",
+    "/run/opengl-driver/lib",
+    "/usr/lib",
+)
 DEVICES = ("nvidia[0-9]*", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset", "nvidia-caps/*")
 
 Mount = tuple[str, str, str]  # kind, source, target: enter.py says what they are
@@ -75,10 +79,18 @@ class Namespaces:
 
 
 def write_sandbox(
-    path: Path, maker: Maker, namespaces: Namespaces, new: Path, mounts: Iterable[Mount],
-    variables: Mapping[str, str], command: Sequence[str], folder: str = "/out",
-    limits: Mapping[str, int] = {}, may_trace: bool = False, processors: Sequence[int] = (),
-) -> list[str]:  # fmt: skip
+    path: Path,
+    maker: Maker,
+    namespaces: Namespaces,
+    new: Path,
+    mounts: Iterable[Mount],
+    variables: Mapping[str, str],
+    command: Sequence[str],
+    folder: str = "/out",
+    limits: Mapping[str, int] = {},
+    may_trace: bool = False,
+    processors: Sequence[int] = (),
+) -> list[str]:
     """Describe a sandbox in the file `path`, and return what enters it and runs `command` there, in `folder`.
 
     `new` is an empty folder, over which the sandbox's root is mounted. `limits` are those of `restraints`;

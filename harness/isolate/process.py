@@ -39,9 +39,19 @@ LOOK_S = 0.05  # between looks at a silent child
 LIMIT_SIGNALS = (signal.SIGXFSZ, signal.SIGXCPU, signal.SIGSYS)
 LAST_WORDS_S = 5.0  # for a process whose `until` is over
 PASSED_ON = (
-    "PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "CC", "CXX", "CUDA_HOME", "CUDA_VISIBLE_DEVICES",
-    "LD_LIBRARY_PATH", "SSL_CERT_FILE",
-)  # fmt: skip
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "LANG",
+    "TMPDIR",
+    "CC",
+    "CXX",
+    "CUDA_HOME",
+    "CUDA_VISIBLE_DEVICES",
+    "LD_LIBRARY_PATH",
+    "SSL_CERT_FILE",
+)
 DECISIVE = ("CC", "CXX", "CUDA_HOME", "LD_LIBRARY_PATH")  # of those: what can move a number, or choose what does
 _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -152,9 +162,7 @@ def _take(pipe: IO[bytes], log: CappedLog) -> bool:
     return data != b""
 
 
-def _wait(
-    child: subprocess.Popen[bytes], pipe: IO[bytes], log: CappedLog, time_left: Callable[[], float]
-) -> bool:  # fmt: skip
+def _wait(child: subprocess.Popen[bytes], pipe: IO[bytes], log: CappedLog, time_left: Callable[[], float]) -> bool:
     """Empty the pipe until the child ends, so that it never waits for us; False where it did not end in time.
 
     `time_left` gives its seconds, as far as is known now.

@@ -38,9 +38,13 @@ class ProcessExecutor(BaseExecutor):
     holds_back = True
 
     def __init__(
-        self, cache: Path, threads: int, variables: Variables | None = None, namespaces: Namespaces | None = None,
+        self,
+        cache: Path,
+        threads: int,
+        variables: Variables | None = None,
+        namespaces: Namespaces | None = None,
         limits: SandboxLimits | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(cache, threads, variables)
         self.namespaces, self.limits = namespaces, limits
 
@@ -100,9 +104,13 @@ class VenvExecutor(ProcessExecutor):
     name = "venv"
 
     def __init__(
-        self, cache: Path, threads: int, variables: Variables | None = None, namespaces: Namespaces | None = None,
+        self,
+        cache: Path,
+        threads: int,
+        variables: Variables | None = None,
+        namespaces: Namespaces | None = None,
         limits: SandboxLimits | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(cache, threads, variables, namespaces, limits)
         self._pythons: dict[str, Path] = {}
 
@@ -146,9 +154,20 @@ class VenvExecutor(ProcessExecutor):
         indexes = index_options(environment, wheel.parent if wheel else None)
         _uv("venv", "--no-config", "--python", need_interpreter(environment.spec.python).path, str(venv))
         _uv(
-            "pip", "install", "--no-config", "--python", str(venv / "bin" / "python"), "--require-hashes", "--no-deps",
-            "--only-binary", ":all:", "--compile-bytecode", *indexes, "--requirements", str(pins),
-        )  # fmt: skip
+            "pip",
+            "install",
+            "--no-config",
+            "--python",
+            str(venv / "bin" / "python"),
+            "--require-hashes",
+            "--no-deps",
+            "--only-binary",
+            ":all:",
+            "--compile-bytecode",
+            *indexes,
+            "--requirements",
+            str(pins),
+        )
 
     def python(self, environment: str) -> Path:
         return self._pythons[environment]

@@ -18,19 +18,64 @@ PROBLEM, SOLUTION = ("Model", "get_inputs", "get_init_inputs"), ("ModelNew",)
 # What torch's wheels of any release bring, and the packages that every environment holds, as they are imported.
 BROUGHT = frozenset(
     {
-        "caffe2", "cmake", "cuda", "distutils", "filelock", "fsspec", "functorch", "isympy", "jinja2", "lit",
-        "markupsafe", "mpmath", "networkx", "ninja", "numpy", "nvidia", "pkg_resources", "setuptools", "sympy", "torch",
-        "torchgen", "triton", "typing_extensions",
+        "caffe2",
+        "cmake",
+        "cuda",
+        "distutils",
+        "filelock",
+        "fsspec",
+        "functorch",
+        "isympy",
+        "jinja2",
+        "lit",
+        "markupsafe",
+        "mpmath",
+        "networkx",
+        "ninja",
+        "numpy",
+        "nvidia",
+        "pkg_resources",
+        "setuptools",
+        "sympy",
+        "torch",
+        "torchgen",
+        "triton",
+        "typing_extensions",
     }
-)  # fmt: skip
+)
 # Of the standard library of Python 3.8 to 3.12, and no longer of this Python's, where that is newer.
 FORMER = frozenset(
     {
-        "aifc", "asynchat", "asyncore", "audioop", "binhex", "cgi", "cgitb", "chunk", "crypt", "formatter", "imghdr",
-        "imp", "lib2to3", "mailcap", "msilib", "nis", "nntplib", "ossaudiodev", "parser", "pipes", "smtpd", "sndhdr",
-        "spwd", "sunau", "symbol", "telnetlib", "uu", "xdrlib",
+        "aifc",
+        "asynchat",
+        "asyncore",
+        "audioop",
+        "binhex",
+        "cgi",
+        "cgitb",
+        "chunk",
+        "crypt",
+        "formatter",
+        "imghdr",
+        "imp",
+        "lib2to3",
+        "mailcap",
+        "msilib",
+        "nis",
+        "nntplib",
+        "ossaudiodev",
+        "parser",
+        "pipes",
+        "smtpd",
+        "sndhdr",
+        "spwd",
+        "sunau",
+        "symbol",
+        "telnetlib",
+        "uu",
+        "xdrlib",
     }
-)  # fmt: skip
+)
 # A file that makes names in a way that reading it does not tell.
 PATHS = re.compile(r"sys\s*\.\s*(path|modules|meta_path)|addsitedir|import_module")
 DYNAMIC = re.compile(r"\b(exec|eval|globals|vars|locals|setattr|__dict__|__getattr__)\b|\bimport \*")

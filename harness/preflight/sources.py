@@ -26,9 +26,14 @@ from harness.worker import build, protocol, tools, wire
 COMPILE_S = 60  # what takes longer is left to the build
 # What PyTorch's helper adds for nvcc, in every release.
 NVCC_FLAGS = (
-    "-D__CUDA_NO_HALF_OPERATORS__", "-D__CUDA_NO_HALF_CONVERSIONS__", "-D__CUDA_NO_BFLOAT16_CONVERSIONS__",
-    "-D__CUDA_NO_HALF2_OPERATORS__", "--expt-relaxed-constexpr", "--compiler-options", "-fPIC",
-)  # fmt: skip
+    "-D__CUDA_NO_HALF_OPERATORS__",
+    "-D__CUDA_NO_HALF_CONVERSIONS__",
+    "-D__CUDA_NO_BFLOAT16_CONVERSIONS__",
+    "-D__CUDA_NO_HALF2_OPERATORS__",
+    "--expt-relaxed-constexpr",
+    "--compiler-options",
+    "-fPIC",
+)
 STANDARD, OTHER_STANDARDS = "-std=c++17", ("-std=c++14", "-std=c++20")
 OF_STANDARD = re.compile(r"2\.[1-9]\.")  # releases whose helper asks for C++17; of others nothing is assumed
 ERROR = re.compile(r"^(.+?)(?::(\d+)(?::\d+)?|\((\d+)\)): (?:fatal |catastrophic )?error(?: #\S+)?: (.*)$")
@@ -221,9 +226,7 @@ def _requests(
     found: list[tuple[wire.BuildRequest, list[Environment]]] = []
     artifact = Path(f"{subject.module}.so")
     for environment in environments:
-        request = build_request(
-            subject.root, subject.kernel, subject.sources, environment, subject.device, artifact
-        )
+        request = build_request(subject.root, subject.kernel, subject.sources, environment, subject.device, artifact)
         request = replace(request, architectures=request.architectures[:1])
         same = next((each for known, each in found if known == request), None)
         if same is None:

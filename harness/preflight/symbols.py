@@ -123,9 +123,7 @@ def in_objects(subject: Subject, objects: Sequence[str], texts: Mapping[str, str
     return found
 
 
-def _lacks(
-    subject: Subject, missing: Sequence[str], texts: Mapping[str, str], usable: Collection[str] = ()
-) -> Problem:
+def _lacks(subject: Subject, missing: Sequence[str], texts: Mapping[str, str], usable: Collection[str] = ()) -> Problem:
     if subject.kernel.binding == "own":
         what, remedy = f"defines no {missing[0]}", f"write PYBIND11_MODULE({NAMED_BY_BUILD}, m)"
         return Problem(where=subject.place("PYBIND11_MODULE", texts), what=what, remedy=remedy)

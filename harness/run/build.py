@@ -158,9 +158,7 @@ def _binding(context: Context, planned: PlannedBuild) -> tuple[BuildRecord, Path
             cuda_headers=device == "cuda",
             sources=[str(shipped.located(context.root, SHIPPED_BINDING))],
             include_dirs=list(map(str, shipped.include_folders(context.root))),
-            flags=wire.FlagsRequest(
-                cxx=_cxx_flags(context.plan.environment(planned.environment).spec, kernel, device)
-            ),
+            flags=wire.FlagsRequest(cxx=_cxx_flags(context.plan.environment(planned.environment).spec, kernel, device)),
             load=False,
         )
         reads = tuple(shipped.located(context.root, name) for name in BINDING_FILES)
@@ -189,9 +187,14 @@ def _known(folder: Path, artifact: Path) -> BuildRecord | None:
 
 
 def _compile(
-    context: Context, planned: PlannedBuild, key: str, artifact: Path, request: wire.BuildRequest | wire.TakeRequest,
-    reads: tuple[Path, ...], log: str,
-) -> BuildRecord:  # fmt: skip
+    context: Context,
+    planned: PlannedBuild,
+    key: str,
+    artifact: Path,
+    request: wire.BuildRequest | wire.TakeRequest,
+    reads: tuple[Path, ...],
+    log: str,
+) -> BuildRecord:
     """Run the task with an empty folder to write to."""
     out, takes = artifact.parent, isinstance(request, wire.TakeRequest)
     folder = out.parent
@@ -202,10 +205,17 @@ def _compile(
     answer = answer_of(
         context,
         context.task(
-            "take" if takes else "build", request, planned.environment, timeout_s=context.plan.limits.build_s,
-            scratch=scratch, log=log, reads=reads, writes=(out,), compiles=True,
-        )
-    )  # fmt: skip
+            "take" if takes else "build",
+            request,
+            planned.environment,
+            timeout_s=context.plan.limits.build_s,
+            scratch=scratch,
+            log=log,
+            reads=reads,
+            writes=(out,),
+            compiles=True,
+        ),
+    )
     identity = {**asdict(planned), "key": key}
     result = checked(wire.BuildResult, answer, "loading it" if takes else "the build")
     if isinstance(result, wire.BuildResult):

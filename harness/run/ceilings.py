@@ -35,10 +35,7 @@ def measure_ceilings(context: Context, environment: str) -> CeilingRecord:
     uuid, name = device_name(context, environment)
     started = now_utc()
     request = wire.CeilingsRequest(threads=context.plan.threads_in(environment))
-    answer = answer_of(
-        context,
-        context.task("ceilings", request, environment, timeout_s=context.plan.limits.launch_s)
-    )
+    answer = answer_of(context, context.task("ceilings", request, environment, timeout_s=context.plan.limits.launch_s))
     identity: dict[str, Any] = {
         "key": ceiling_key(context, environment),
         "device_uuid": uuid,

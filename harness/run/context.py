@@ -134,11 +134,24 @@ class Context:
         return self.run.folder / "scratch" / environment / name
 
     def task(
-        self, name: str, request: wire.Request, environment: str, about: str = "", *, timeout_s: float,
-        scratch: Path | None = None, log: str = "", reads: tuple[Path, ...] = (), writes: tuple[Path, ...] = (),
-        compiles: bool = False, gate: Gate | None = None, variables: Mapping[str, str] | None = None,
-        link: Path | None = None, until: threading.Event | None = None, processors: tuple[int, ...] = (),
-    ) -> Task:  # fmt: skip
+        self,
+        name: str,
+        request: wire.Request,
+        environment: str,
+        about: str = "",
+        *,
+        timeout_s: float,
+        scratch: Path | None = None,
+        log: str = "",
+        reads: tuple[Path, ...] = (),
+        writes: tuple[Path, ...] = (),
+        compiles: bool = False,
+        gate: Gate | None = None,
+        variables: Mapping[str, str] | None = None,
+        link: Path | None = None,
+        until: threading.Event | None = None,
+        processors: tuple[int, ...] = (),
+    ) -> Task:
         """A task in an environment of this run. `about`, what it is done to, names its scratch folder and its log,
         unless `scratch` and `log` do."""
         label = "-".join(filter(None, (name, about)))
@@ -231,9 +244,7 @@ def to_outcome(result: wire.Result | Outcome) -> Outcome:
     """Return how a task ended, without what else it gave."""
     if isinstance(result, Outcome):
         return result
-    return Outcome(
-        status=result.status, message=result.message, log_excerpt=result.log_excerpt, fault=result.fault
-    )
+    return Outcome(status=result.status, message=result.message, log_excerpt=result.log_excerpt, fault=result.fault)
 
 
 def fields_of(result: Any) -> dict[str, Any]:

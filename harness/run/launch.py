@@ -142,9 +142,12 @@ class Launch:
         started = now_utc()
         if self.cannot_run:
             return LaunchRecord(
-                **self._identity(started), duration_s=0, status=protocol.NOT_RUN, message=self.cannot_run,
+                **self._identity(started),
+                duration_s=0,
+                status=protocol.NOT_RUN,
+                message=self.cannot_run,
                 timings=[*starmap(self._not_timed, self.rows), *self._not_called()],
-            )  # fmt: skip
+            )
         uuid = context.gpu.uuid if context.gpu is not None and planned.device == "cuda" else None
         # Who measures, the references, the kernel, and a fork whose memory is measured.
         with Watch(uuid, own=4 if self.runs_kernel else 3) as watch:
@@ -223,11 +226,17 @@ class Launch:
             link=str(link),
         )
         return context.task(
-            "host", request, planned.environment, launch_name(planned),
+            "host",
+            request,
+            planned.environment,
+            launch_name(planned),
             timeout_s=2 * plan.limits.launch_s,  # it may have started while the launch before was measured
-            reads=files_of(kernel, *requests), link=link, until=until, processors=self._bound.kernel,
+            reads=files_of(kernel, *requests),
+            link=link,
+            until=until,
+            processors=self._bound.kernel,
             compiles=context.kernel(planned.kernel).may_compile,
-        )  # fmt: skip
+        )
 
     def _kernel(self) -> wire.KernelRequest:
         planned = self.planned
@@ -260,11 +269,17 @@ class Launch:
             memory=planned.index < MEMORY_LAUNCHES,
         )
         return context.task(
-            "time", request, planned.environment, timeout_s=plan.limits.launch_s,
-            scratch=context.scratch(planned.environment, launch_name(planned)), log=f"launch-{launch_name(planned)}",
-            reads=files_of(None, *requests), gate=gate, link=link,
+            "time",
+            request,
+            planned.environment,
+            timeout_s=plan.limits.launch_s,
+            scratch=context.scratch(planned.environment, launch_name(planned)),
+            log=f"launch-{launch_name(planned)}",
+            reads=files_of(None, *requests),
+            gate=gate,
+            link=link,
             compiles=context.kernel(planned.kernel).may_compile or any(w.may_compile for w in self.workloads),
-        )  # fmt: skip
+        )
 
     def _expected(self) -> dict[str, list[str]]:
         """Digest of the first trial's validated output, by workload."""

@@ -214,10 +214,18 @@ def differing_truths(truths: Truths, allowed: Mapping[str, float]) -> Iterator[T
             if found.kind is DifferenceKind.SHAPE:
                 left_value, right_value = str(list(one.shape)), str(list(other.shape))
             yield TruthDifference(
-                left=left, right=right, recipe=recipe, trial=trial, output=output, kind=found.kind,
-                elements=found.elements, of=max(one.size, other.size), index=list(found.place),
-                left_value=left_value, right_value=right_value,
-            )  # fmt: skip
+                left=left,
+                right=right,
+                recipe=recipe,
+                trial=trial,
+                output=output,
+                kind=found.kind,
+                elements=found.elements,
+                of=max(one.size, other.size),
+                index=list(found.place),
+                left_value=left_value,
+                right_value=right_value,
+            )
 
 
 def uncompared(plan: Plan, run: Run) -> bool:

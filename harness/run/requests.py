@@ -52,8 +52,9 @@ def problem_request(context: Context, workload: WorkloadInfo, store: Path | None
         return None
     operator = codec.checked(wire.OperatorRequest, workload.operator, "operator") if workload.operator else None
     file = str(context.root / workload.problem) if operator is None else ""
-    return wire.ProblemRequest(file=file, store=str(store), operator=operator, backward=workload.backward,
-                               compiled=workload.compiled)  # fmt: skip
+    return wire.ProblemRequest(
+        file=file, store=str(store), operator=operator, backward=workload.backward, compiled=workload.compiled
+    )
 
 
 def room_bytes(plan: Plan) -> int:

@@ -79,9 +79,15 @@ def _task(context: Context, workload: WorkloadInfo, folder: Path, environment: s
         most_bytes=room_bytes(context.plan),
     )
     return context.task(
-        "store", request, environment, workload.id, timeout_s=context.plan.limits.validation_s,
-        reads=(Path(asked.file),) if asked.file else (), writes=(out,), compiles=workload.may_compile,
-    )  # fmt: skip
+        "store",
+        request,
+        environment,
+        workload.id,
+        timeout_s=context.plan.limits.validation_s,
+        reads=(Path(asked.file),) if asked.file else (),
+        writes=(out,),
+        compiles=workload.may_compile,
+    )
 
 
 def _made(folder: Path, answer: Answer, doing: str) -> Store:

@@ -134,18 +134,29 @@ def _identity(
 
 
 def row_without_result(
-    cell: Cell, kernel: KernelInfo, workload: WorkloadInfo, tolerances: Tolerances, message: str, *, key: str = "",
-    status: Status = protocol.NOT_RUN, fault: Fault = Fault.SUBJECT,
-) -> ValidationRecord:  # fmt: skip
+    cell: Cell,
+    kernel: KernelInfo,
+    workload: WorkloadInfo,
+    tolerances: Tolerances,
+    message: str,
+    *,
+    key: str = "",
+    status: Status = protocol.NOT_RUN,
+    fault: Fault = Fault.SUBJECT,
+) -> ValidationRecord:
     """The row of a cell that could not be validated."""
     identity = _identity(cell, kernel, workload, tolerances, key)
     return ValidationRecord(**identity, status=status, message=message, fault=fault, duration_s=0)
 
 
 def not_validated(
-    context: Context, cell: Cell, key: str, message: str, status: Status = protocol.NOT_RUN,
+    context: Context,
+    cell: Cell,
+    key: str,
+    message: str,
+    status: Status = protocol.NOT_RUN,
     fault: Fault = Fault.SUBJECT,
-) -> ValidationRecord:  # fmt: skip
+) -> ValidationRecord:
     """The same, of a run's plan."""
     plan = context.plan
     of = plan.kernel(cell.kernel), plan.workload(cell.workload), plan.tolerances
@@ -228,10 +239,15 @@ def _judging(context: Context, cell: Cell) -> Judging | ValidationRecord:
         power=not info.pytorch,  # nobody tries to get past the check
     )
     task = context.task(
-        "judge", judge, cell.environment, _about(cell), timeout_s=plan.limits.validation_s,
+        "judge",
+        judge,
+        cell.environment,
+        _about(cell),
+        timeout_s=plan.limits.validation_s,
         reads=(*files_of(None, request), out, truth),
-        writes=(run.folder / arrays,) if truth_known else (truth, run.folder / arrays), compiles=workload.may_compile,
-    )  # fmt: skip
+        writes=(run.folder / arrays,) if truth_known else (truth, run.folder / arrays),
+        compiles=workload.may_compile,
+    )
     return Judging(task, identity, out, arrays, candidate, failed, duration_s)
 
 
@@ -253,10 +269,13 @@ def _run_candidate(
     task = context.task(
         "candidate",
         wire.CandidateRequest(workload=request, seed=plan.seed, threads=threads, kernel=kernel, out=str(out)),
-        cell.environment, _about(cell), timeout_s=plan.limits.validation_s,
-        reads=files_of(kernel, request), writes=(out,),
+        cell.environment,
+        _about(cell),
+        timeout_s=plan.limits.validation_s,
+        reads=files_of(kernel, request),
+        writes=(out,),
         compiles=context.kernel(cell.kernel).may_compile,
-    )  # fmt: skip
+    )
     answer = run_task(context, task, cell.device)
     keep_outputs(out, workload)
     if answer.result is None:

@@ -75,8 +75,10 @@ def _joined(good: Trace, bad: Trace, pairs: Sequence[Pair]) -> Alignment:
     regions = list[Region]()
     for region in gaps(pairs, len(good.operators), len(bad.operators)):
         last = regions[-1] if regions else None
-        if last and region.good.start - last.good.stop <= NEAR and (
-            _complement(last, region) or _shows(good, region.good, last.good) or _shows(bad, region.bad, last.bad)
+        if (
+            last
+            and region.good.start - last.good.stop <= NEAR
+            and (_complement(last, region) or _shows(good, region.good, last.good) or _shows(bad, region.bad, last.bad))
         ):
             regions[-1] = Region(range(last.good.start, region.good.stop), range(last.bad.start, region.bad.stop))
         else:
@@ -95,8 +97,9 @@ def _shows(trace: Trace, indices: range, made: range) -> bool:
 def _complement(one: Region, other: Region) -> bool:
     """Whether each has operators on one side alone, and not on the same."""
     return (bool(one.good), bool(one.bad), bool(other.good), bool(other.bad)) in (
-        (True, False, False, True), (False, True, True, False),
-    )  # fmt: skip
+        (True, False, False, True),
+        (False, True, True, False),
+    )
 
 
 def match(good: Sequence[Hashable], bad: Sequence[Hashable]) -> list[Pair]:

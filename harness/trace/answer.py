@@ -36,10 +36,14 @@ def amount(value: float | None) -> str:
 def write(found: Outcome) -> None:
     """Fill in `answer` and `rest`."""
     found.answer, said, do = {
-        o.NOTHING_MOVED: _nothing, o.DOES_NOT_REPEAT: _not_repeatable, o.NO_EFFECT: _harmless,
-        o.NOT_EXPLAINED: _unexplained, o.PROVEN: _caused, o.NOT_PROVEN: _caused,
+        o.NOTHING_MOVED: _nothing,
+        o.DOES_NOT_REPEAT: _not_repeatable,
+        o.NO_EFFECT: _harmless,
+        o.NOT_EXPLAINED: _unexplained,
+        o.PROVEN: _caused,
+        o.NOT_PROVEN: _caused,
         o.RAISED: _raises,
-    }[found.verdict](found)  # fmt: skip
+    }[found.verdict](found)
     every = [*(("Line", line) for line in _lines(found)), *said, *_of_part(found), *of_times(found), ("Do", do)]
     found.rest = [[label, text] for label, text in every if text]
 
@@ -62,9 +66,15 @@ def _of_part(found: Outcome) -> Said:
     if found.entry[1] and found.verdict != o.NOT_EXPLAINED:
         told.append(f"Some of what goes in differs already, first at {found.entry[1]}.")
     if found.elsewhere:
-        back = "" if found.elsewhere_left is None else (
-            f"; with the outputs put back, by {amount(found.elsewhere_left)}" if found.elsewhere_left else
-            "; with the outputs put back, they are equal")  # fmt: skip
+        back = (
+            ""
+            if found.elsewhere_left is None
+            else (
+                f"; with the outputs put back, by {amount(found.elsewhere_left)}"
+                if found.elsewhere_left
+                else "; with the outputs put back, they are equal"
+            )
+        )
         told.append(f"Numbers that leave PyTorch elsewhere differ by {amount(found.elsewhere)}{back}.")
     return [("Part", " ".join(told))]
 
@@ -92,10 +102,12 @@ def _nothing(found: Outcome) -> tuple[str, Said, str]:
         f"Of {found.counts['matched']} matched operators{f' of {found.part}' * bool(found.part)} none has other "
         "outputs for equal inputs",
         [("Result", f"The {_end(found)} is the same bit for bit."), ("Also", also if found.changes else "")],
-        "Trace another part: the numbers that leave PyTorch elsewhere differ." if found.elsewhere else
-        "Nothing. What the two versions print apart from numbers is not compared." if not found.printed else
-        "Compare what they print; the numbers and tensors behind it are equal.",
-    )  # fmt: skip
+        "Trace another part: the numbers that leave PyTorch elsewhere differ."
+        if found.elsewhere
+        else "Nothing. What the two versions print apart from numbers is not compared."
+        if not found.printed
+        else "Compare what they print; the numbers and tensors behind it are equal.",
+    )
 
 
 def _not_repeatable(found: Outcome) -> tuple[str, Said, str]:
@@ -111,10 +123,15 @@ def _harmless(found: Outcome) -> tuple[str, Said, str]:
     first = found.causes[0]
     return (
         f"The {_end(found)} is the same bit for bit",
-        [("Also", f"{called(first)} gives other bits for equal inputs at {place(first)}; nothing of it is left at "
-                  "the end.")],
+        [
+            (
+                "Also",
+                f"{called(first)} gives other bits for equal inputs at {place(first)}; nothing of it is left at "
+                "the end.",
+            )
+        ],
         "Nothing, while the result stays the same.",
-    )  # fmt: skip
+    )
 
 
 def _unexplained(found: Outcome) -> tuple[str, Said, str]:
@@ -134,21 +151,27 @@ def _unexplained(found: Outcome) -> tuple[str, Said, str]:
     if found.part and line:
         return (
             f"What goes into {found.part} differs already, first at {line}",
-            [("Result", _capital(f"{_effect(found)}.")),
-             ("Why", "No operator there has other outputs for equal inputs: the difference comes from before it.")],
+            [
+                ("Result", _capital(f"{_effect(found)}.")),
+                ("Why", "No operator there has other outputs for equal inputs: the difference comes from before it."),
+            ],
             "Trace what comes before it: the whole script, an earlier step or another module.",
-        )  # fmt: skip
+        )
     return (
         "No operator was seen with equal inputs and other outputs",
         [
             ("Result", _capital(f"{_effect(found)}.")),
-            ("Why", f"{_capital(what)} differs, and comes in first at {line}." if what else
-                    "The difference came in outside of PyTorch's operators, or through what could not be matched (see "
-                    "the table)."),
+            (
+                "Why",
+                f"{_capital(what)} differs, and comes in first at {line}."
+                if what
+                else "The difference came in outside of PyTorch's operators, or through what could not be matched (see "
+                "the table).",
+            ),
         ],
         "Look at what the script does between operators: numpy, files, environment variables, Python's own random "
         "numbers.",
-    )  # fmt: skip
+    )
 
 
 def _exception(raised: RaisedThere) -> str:
@@ -171,8 +194,9 @@ def _raises(found: Outcome) -> tuple[str, Said, str]:
         _exception(raised),
         [("Why", why), ("Also", also)],
         f"Call it in another way there, as the exception asks for, or stay on {other}; then trace what comes after it."
-        if raised.version == found.bad else f"Nothing, while you use {other}: it runs what {raised.version} refuses.",
-    )  # fmt: skip
+        if raised.version == found.bad
+        else f"Nothing, while you use {other}: it runs what {raised.version} refuses.",
+    )
 
 
 def _caused(found: Outcome) -> tuple[str, Said, str]:

@@ -56,11 +56,15 @@ def extract(found: Outcome, good: Side, bad: Side, matrix: Matrix, out: Path) ->
     """Write both; lines that say where they are."""
     stored = {
         cause.kind: (cause, stored_programs(good, bad, cause.program))
-        for cause in found.causes if cause.program is not None
-    }  # fmt: skip
+        for cause in found.causes
+        if cause.program is not None
+    }
     what = f"equal inputs, other outputs, in PyTorch {good.version} and {bad.version}."
-    regions = [Region(kind, f"{named(kind)}: {what}", place(cause), programs)
-               for kind, (cause, programs) in stored.items() if programs]  # fmt: skip
+    regions = [
+        Region(kind, f"{named(kind)}: {what}", place(cause), programs)
+        for kind, (cause, programs) in stored.items()
+        if programs
+    ]
     if not regions:
         return ["nothing to extract: no region was stored in both versions"]
     folder = out / FOLDER

@@ -60,9 +60,10 @@ def judge_all(good: Side, bad: Side, given: Trace, proof: Proof) -> dict[str, Ju
         _replay(side, [stored[label] for stored in programs.values()]) for label, side in (("good", good), ("bad", bad))
     )
     differing = {
-        kind: stored for (kind, stored), a, b in zip(programs.items(), one, other, strict=True)
+        kind: stored
+        for (kind, stored), a, b in zip(programs.items(), one, other, strict=True)
         if a.result["repeats"] != b.result["repeats"]
-    }  # fmt: skip
+    }
     changed = vary(good, bad, differing)
     found = {}
     for kind, a, b in zip(programs, one, other, strict=True):
@@ -111,10 +112,13 @@ def _judge(good: Replayed, bad: Replayed, one: str, other: str, computed_in: str
         )
         return Judged(text, apart)
     units = [
-        max(_units(got, truth, max(dtype, computed_in, key=_roundoff)) for got, truth, (dtype, _) in
-            zip(side.values(), exact[0], side.result["outputs"], strict=True) if "float" in dtype)
+        max(
+            _units(got, truth, max(dtype, computed_in, key=_roundoff))
+            for got, truth, (dtype, _) in zip(side.values(), exact[0], side.result["outputs"], strict=True)
+            if "float" in dtype
+        )
         for side in (good, bad)
-    ]  # fmt: skip
+    ]
     text = _sentence(units, one, other) + _alone(good.result["repeats"], bad.result["repeats"])
     return Judged(text, apart, units[0], units[1])
 

@@ -150,8 +150,9 @@ class _Examination:
                 differs = one.differs(other) and position not in self.bad.operators[b].fed
                 self._leaves(one.source, other.source, differs, Guard(b, position, other.digest))
         for each in self.regions:
-            ends = [_ends(trace, indices) for trace, indices in
-                    ((self.good, each.region.good), (self.bad, each.region.bad))]  # fmt: skip
+            ends = [
+                _ends(trace, indices) for trace, indices in ((self.good, each.region.good), (self.bad, each.region.bad))
+            ]
             for one_place, other_place in zip(*ends, strict=False):
                 one, other = self.good.output(one_place), self.bad.output(other_place)
                 if one.type == other.type:
@@ -176,12 +177,17 @@ class _Examination:
             self._is_there(self.to_bad, self.bad, self.of_good, place, value, unclean, None)
             for place, value in _external(self.good, region.good)
         )
-        draws = [[t.operators[i].generator for i in r if t.operators[i].generator] for t, r in
-                 ((self.good, region.good), (self.bad, region.bad))]  # fmt: skip
+        draws = [
+            [t.operators[i].generator for i in r if t.operators[i].generator]
+            for t, r in ((self.good, region.good), (self.bad, region.bad))
+        ]
         if draws[0] != draws[1] and all(draws):
             equal = False
-        unknown = [trace.operators[i].is_given_unknown for trace, r in
-                   ((self.good, region.good), (self.bad, region.bad)) for i in r]  # fmt: skip
+        unknown = [
+            trace.operators[i].is_given_unknown
+            for trace, r in ((self.good, region.good), (self.bad, region.bad))
+            for i in r
+        ]
         equal = equal and not any(unknown)
         outputs = tuple((one, other) for one, other in each.outputs if one and self._computed(other, region))
         return Site(
@@ -233,9 +239,15 @@ class _Examination:
         return outputs[place[1]].digest if place[1] < len(outputs) else ""
 
     def _is_there(
-        self, to_other: Mapping[int, int], other: Trace, regions: Mapping[int, _Open], place: Place, value: Value,
-        unclean: set[int], guards: list[Guard] | None,
-    ) -> bool:  # fmt: skip
+        self,
+        to_other: Mapping[int, int],
+        other: Trace,
+        regions: Mapping[int, _Open],
+        place: Place,
+        value: Value,
+        unclean: set[int],
+        guards: list[Guard] | None,
+    ) -> bool:
         """Whether an input of a region has its equal in the other trace: what corresponds to it, or else any value."""
         if not value.digest:
             return True

@@ -202,10 +202,11 @@ def unstable_operators(one: Trace, other: Trace) -> set[int]:
     pairs = align(one, other).pairs
     matched = {a for a, _ in pairs}
     moved = {
-        a for a, b in pairs
+        a
+        for a, b in pairs
         if any(x.differs(y) for x, y in zip(one.operators[a].outputs, other.operators[b].outputs, strict=False))
         or one.operators[a].value != other.operators[b].value
-    }  # fmt: skip
+    }
     return moved | {each.index for each in one.operators if each.index not in matched}
 
 

@@ -146,9 +146,15 @@ class Side:
         """Run it with these keys of the request besides; its folder."""
         script = self.script
         request = {
-            "task": "run", "kind": script.kind, "target": script.target, "arguments": script.arguments,
-            "eager": script.eager, "only": script.only, "steps": script.steps, **more,
-        }  # fmt: skip
+            "task": "run",
+            "kind": script.kind,
+            "target": script.target,
+            "arguments": script.arguments,
+            "eager": script.eager,
+            "only": script.only,
+            "steps": script.steps,
+            **more,
+        }
         return self._start(request, "end.json")
 
     def _start(self, request: Mapping[str, Any], makes: str) -> Path:
@@ -171,9 +177,14 @@ class Side:
         if self.tracer is None:
             with (self.out / f"tracer-{self.version}.txt").open("ab") as errors:
                 self.tracer = subprocess.Popen(
-                    [str(self.python), "-m", "tracer"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
-                    env=self._variables(), text=True, start_new_session=True,
-                )  # fmt: skip
+                    [str(self.python), "-m", "tracer"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    env=self._variables(),
+                    text=True,
+                    start_new_session=True,
+                )
         assert self.tracer.stdin is not None and self.tracer.stdout is not None
         with contextlib.suppress(BrokenPipeError):
             self.tracer.stdin.write(f"{request}\n")

@@ -49,8 +49,11 @@ def _whole(found: Outcome) -> str:
     whole = times["whole"]
     how = f"{whole['good']:.3g} s and {whole['bad']:.3g} s, {whole['samples']} processes each, in turns"
     if whole["verdict"] not in MOVED:
-        what = "The script takes as long in both" if whole["verdict"] == SAME else (
-            "Whether the script takes longer is undecided")  # fmt: skip
+        what = (
+            "The script takes as long in both"
+            if whole["verdict"] == SAME
+            else ("Whether the script takes longer is undecided")
+        )
         return f"{what}: {ratio_text(whole)}; {how}."
     text = f"{found.bad} takes {ratio_text(whole)} as long as {found.good}: {how}."
     if times["problem"]:

@@ -47,8 +47,16 @@ class Compared:
 
     def facts(self) -> dict[str, Any]:
         good, bad = self.medians
-        return {"good": good, "bad": bad, "difference": self.difference, "ratio": self.ratio, "low": self.low,
-                "high": self.high, "verdict": self.verdict, "samples": len(self.good)}  # fmt: skip
+        return {
+            "good": good,
+            "bad": bad,
+            "difference": self.difference,
+            "ratio": self.ratio,
+            "low": self.low,
+            "high": self.high,
+            "verdict": self.verdict,
+            "samples": len(self.good),
+        }
 
 
 def compare(pairs: Sequence[Samples], thresholds: Thresholds) -> list[Compared]:
@@ -125,8 +133,9 @@ def _most(values: Sequence[int], indices: Sequence[int]) -> int:
 def largest(row: Row, good_ns: Sequence[int], bad_ns: Sequence[int]) -> tuple[Indices, Indices]:
     """The call that takes longest, of those that both versions make."""
     both = [site for site in row.sites if site[0] and site[1]]
-    return max(both, key=lambda site: sum(good_ns[i] for i in site[0]) + sum(bad_ns[i] for i in site[1]),
-               default=((), ()))  # fmt: skip
+    return max(
+        both, key=lambda site: sum(good_ns[i] for i in site[0]) + sum(bad_ns[i] for i in site[1]), default=((), ())
+    )
 
 
 def shares(rows: Sequence[Row], whole: Compared, shown: int) -> tuple[float | None, float | None]:

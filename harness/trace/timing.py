@@ -77,10 +77,17 @@ def measure(
         "whole": whole.facts(),
         "memory": compared(*([end.peak_bytes for end in ends] for ends in plain)).facts(),
         "start_bytes": [ends[0].start_bytes for ends in plain],
-        "timer": [compared([e.duration_s for e in p], [e.duration_s for e, *_ in t]).ratio
-                  for p, t in zip(plain, timed, strict=True)],
-        "rows": [], "all": None, "shown": None, "problem": "", "command": "", "memory_row": None,
-    }  # fmt: skip
+        "timer": [
+            compared([e.duration_s for e in p], [e.duration_s for e, *_ in t]).ratio
+            for p, t in zip(plain, timed, strict=True)
+        ],
+        "rows": [],
+        "all": None,
+        "shown": None,
+        "problem": "",
+        "command": "",
+        "memory_row": None,
+    }
     for side, trace, runs, needs in zip(sides, traces, timed, needed, strict=True):
         every = [*(names for _, names, _ in runs), needs[0]]
         if any(names != [each.name for each in trace.operators] for names in every):
@@ -109,18 +116,33 @@ def _in_turns(number: int, sides: Sides, run: Callable[[Side], Made], results: S
 def _facts(row: Row) -> dict[str, Any]:
     calls = [sum(bool(site[side]) for site in row.sites) for side in (0, 1)]
     return {
-        "kind": row.kind, "line": row.line, "phase": row.phase, "calls": calls, "seconds": row.seconds.facts(),
-        "peak_bytes": list(row.peak_bytes), "moved": False, "alone": None, "problem": "",
-    }  # fmt: skip
+        "kind": row.kind,
+        "line": row.line,
+        "phase": row.phase,
+        "calls": calls,
+        "seconds": row.seconds.facts(),
+        "peak_bytes": list(row.peak_bytes),
+        "moved": False,
+        "alone": None,
+        "problem": "",
+    }
 
 
 def _alone(
-    sides: Sides, measured: Sequence[Measured], rows: Sequence[Row], least_s: float, found: dict[str, Any],
-    matrix: Matrix, say: Say,
-) -> None:  # fmt: skip
+    sides: Sides,
+    measured: Sequence[Measured],
+    rows: Sequence[Row],
+    least_s: float,
+    found: dict[str, Any],
+    matrix: Matrix,
+    say: Say,
+) -> None:
     """Name the rows that moved by so much, and fill in `alone` of those of which both versions make a call."""
-    moved = [place for place, row in enumerate(rows)
-             if row.seconds.verdict in MOVED and abs(row.seconds.difference) >= least_s]  # fmt: skip
+    moved = [
+        place
+        for place, row in enumerate(rows)
+        if row.seconds.verdict in MOVED and abs(row.seconds.difference) >= least_s
+    ]
     sites = dict[int, tuple[Indices, Indices]]()
     for place in moved[:ALONE]:
         found["rows"][place]["moved"] = True
@@ -160,18 +182,22 @@ def _stored(
     """One call of each of these rows, with its inputs, as a region."""
     for own, (side, trace) in enumerate(zip(sides, traces, strict=True)):
         say(f"{side.version}, for the inputs of {len(sites)} regions whose time moved")
-        side.record(programs=[
-            {"name": f"time-{place}", "operators": list(site[own]), "keep": _kept(trace, site[own])}
-            for place, site in sites.items()
-        ])  # fmt: skip
+        side.record(
+            programs=[
+                {"name": f"time-{place}", "operators": list(site[own]), "keep": _kept(trace, site[own])}
+                for place, site in sites.items()
+            ]
+        )
     good, bad = sides
     return {
         place: Region(
-            row.kind, f"{named(row.kind)}: its time moved from PyTorch {good.version} to {bad.version}.", row.line,
+            row.kind,
+            f"{named(row.kind)}: its time moved from PyTorch {good.version} to {bad.version}.",
+            row.line,
             {"good": good.store / f"time-{place}.pt", "bad": bad.store / f"time-{place}.pt"},
         )
         for place, row in rows.items()
-    }  # fmt: skip
+    }
 
 
 def _kept(trace: Trace, indices: Indices) -> list[tuple[int, int]]:

@@ -59,8 +59,11 @@ def trace(
         one, other = side.record(), side.record()
         require_undisturbed(side.version, plain, one.end)
         recorded[side.version] = (one, other)
-        found.cost[side.version] = {"plain_s": plain.duration_s, "recorded_s": one.end.duration_s,
-                                    "operators": len(one.operators)}  # fmt: skip
+        found.cost[side.version] = {
+            "plain_s": plain.duration_s,
+            "recorded_s": one.end.duration_s,
+            "operators": len(one.operators),
+        }
         found.versions[side.version] = one.end.torch
         found.notes += [note for note in one.end.notes if note not in found.notes]
     (g, g_again), (b, b_again) = recorded[good.version], recorded[bad.version]
@@ -267,7 +270,10 @@ def _detail(site: Site, g: Trace, b: Trace) -> str:
     if site.why == DRAWS:
         return "From the same state of the generator the two versions draw other numbers."
     if site.why == LAYOUT:
-        strides = [f"{list(x.strides)} and {list(y.strides)}" for x, y in zip(one.inputs, other.inputs, strict=True)
-                   if x.strides != y.strides]  # fmt: skip
+        strides = [
+            f"{list(x.strides)} and {list(y.strides)}"
+            for x, y in zip(one.inputs, other.inputs, strict=True)
+            if x.strides != y.strides
+        ]
         return f"Its inputs are equal in value, and lie in memory in other ways: strides {'; '.join(strides)}."
     return ""

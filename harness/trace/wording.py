@@ -13,6 +13,9 @@ def named(kind: str) -> str:
     if before == after:
         return f"{before}, called in another order, or with other shapes or arguments"
     if "nothing" in (before, after):
-        return f"{after}, which only the bad version calls" if before == "nothing" else (
-            f"{before}, which only the good version calls")  # fmt: skip
+        return (
+            f"{after}, which only the bad version calls"
+            if before == "nothing"
+            else (f"{before}, which only the good version calls")
+        )
     return f"{after} in place of {before}"

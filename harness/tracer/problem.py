@@ -25,7 +25,7 @@ MOST_BYTES = 4 << 20  # of inputs in a file
 INPUT = re.compile(r"\bx\d+\b")
 FLOATING = (torch.float16, torch.bfloat16, torch.float32)
 DTYPES = (*FLOATING, torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
-HEAD = '''
+HEAD = """
 import base64
 import zlib
 
@@ -46,8 +46,8 @@ def stored(dtype, shape, text):
     raw = bytearray(zlib.decompress(base64.b64decode(text)))
     return torch.frombuffer(raw, dtype=dtype).reshape(shape) if raw else torch.empty(shape, dtype=dtype)
 
-'''
-MODEL = '''
+"""
+MODEL = """
 class Model(torch.nn.Module):
     def forward(self, {names}):
 {layout}        return {call}
@@ -59,7 +59,7 @@ def get_init_inputs():
 
 def get_inputs():
     return [{made}]
-'''
+"""
 
 
 class Unwritable(Exception):
@@ -83,9 +83,7 @@ def write_problems(request: dict[str, Any]) -> dict[str, Any]:
     return results
 
 
-def problem_text(
-    title: str, version: str, good: dict[str, Any], bad: dict[str, Any]
-) -> tuple[str, dict[str, Any]]:
+def problem_text(title: str, version: str, good: dict[str, Any], bad: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """(the file's text, `dtype`, `device` and `drawn` of its workload). Unwritable where it cannot be."""
     inputs = Inputs()
     bodies = [_body(program, inputs) for program in (good, bad)]

@@ -46,8 +46,11 @@ def unfit(path: str) -> wire.LoadFailure | None:
         return wire.LoadFailure("file", reason=f"it {error}")
     here = platform.machine()
     if found.machine != here:
-        return wire.LoadFailure("machine", reason=f"it is built for {found.machine}, and this machine is {here}",
-                                remedy=f"build it for {here}")  # fmt: skip
+        return wire.LoadFailure(
+            "machine",
+            reason=f"it is built for {found.machine}, and this machine is {here}",
+            remedy=f"build it for {here}",
+        )
     built_for = elf.python_of(os.path.basename(path))
     return _other_python(built_for) if built_for else None
 
@@ -70,16 +73,21 @@ def explain(said: str, path: str) -> wire.LoadFailure:
     if system:
         library = os.path.basename(system[1])
         reason = f"it needs {system[2]}, which this system's {library} lacks: it was built on a newer one"
-        return wire.LoadFailure("system", symbol=system[2], library=library, reason=reason,
-                                remedy="build it on a system as old as this one")  # fmt: skip
+        return wire.LoadFailure(
+            "system", symbol=system[2], library=library, reason=reason, remedy="build it on a system as old as this one"
+        )
     other = COMPILED_FOR.search(said)
     package = MODULE.search(said)
     if other and (failure := _other_python(other[1])):
         return failure
     if package:
         name = package[1].split(".")[0]
-        return wire.LoadFailure("package", library=name, reason=f"it imports {package[1]}, which is not installed here",
-                                remedy=f"pin {name} under `packages` in matrix.yaml")  # fmt: skip
+        return wire.LoadFailure(
+            "package",
+            library=name,
+            reason=f"it imports {package[1]}, which is not installed here",
+            remedy=f"pin {name} under `packages` in matrix.yaml",
+        )
     return wire.LoadFailure("other", reason=(said.strip().splitlines() or ["(no message)"])[0])
 
 
@@ -143,9 +151,10 @@ def demangled(symbols: Sequence[str]) -> list[str]:
 def provided(path: str) -> dict[str, str]:
     """What it needs of PyTorch, CUDA and Python, symbol by symbol: which library in this process defines it."""
     left = {
-        name for name in elf.read(path).undefined
+        name
+        for name in elf.read(path).undefined
         if OF_PYTORCH.search(name) or OF_PYTHON.match(name) or OF_CUDA.match(name)
-    }  # fmt: skip
+    }
     found: dict[str, str] = {}
     for library, defined in _libraries():
         for name in left & defined:

@@ -35,9 +35,17 @@ def unchanged(array: Array) -> Array:
 
 
 def emulate(
-    queries: Array, keys: Array, values: Array, scale: float, hidden: Array | None, bias: Array | None = None,
-    kept: Array | None = None, *, dtype: str, sums: Draw | None = None,
-) -> Array:  # fmt: skip
+    queries: Array,
+    keys: Array,
+    values: Array,
+    scale: float,
+    hidden: Array | None,
+    bias: Array | None = None,
+    kept: Array | None = None,
+    *,
+    dtype: str,
+    sums: Draw | None = None,
+) -> Array:
     """Half types: Q [rows, D], K [keys, D], V [keys, columns] to outputs in float64; True in `hidden` masks, and `bias`
     is added to the logits. `kept`, of dropout, are factors of the weights once they are summed.
 
@@ -96,9 +104,17 @@ def accumulate_thrice(total: Array, left: Array, right: Array) -> None:
 
 
 def emulate_single(
-    queries: Array, keys: Array, values: Array, scale: float, hidden: Array | None, bias: Array | None = None,
-    kept: Array | None = None, *, operand: Operand = unchanged, add: Add = accumulate,
-) -> Array:  # fmt: skip
+    queries: Array,
+    keys: Array,
+    values: Array,
+    scale: float,
+    hidden: Array | None,
+    bias: Array | None = None,
+    kept: Array | None = None,
+    *,
+    operand: Operand = unchanged,
+    add: Add = accumulate,
+) -> Array:
     """Float32: Q [rows, D], K [keys, D], V [keys, columns] to outputs in float64; `hidden`, `bias` and `kept` as above.
     `add` is of matrix products; other sums are `accumulate`'s.
 

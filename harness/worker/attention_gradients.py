@@ -189,9 +189,14 @@ def _half(rows: Rows, dk: Array, dv: Array, *, dtype: str, sums: Draw | None) ->
 
 
 def _single(
-    rows: Rows, dk: Array, dv: Array, *, erring: bool, operand: Operand = attention_emulation.unchanged,
+    rows: Rows,
+    dk: Array,
+    dv: Array,
+    *,
+    erring: bool,
+    operand: Operand = attention_emulation.unchanged,
     add: Add = attention_emulation.accumulate,
-) -> tuple[Array, Array]:  # fmt: skip
+) -> tuple[Array, Array]:
     """The same in float32; arrays inside are [keys, rows] and [D, rows], so that the innermost loops are long.
 
     Of a row that sees one key dS is zero, and what remains is the difference of two equal sums' errors, which may be

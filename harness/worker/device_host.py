@@ -1,8 +1,8 @@
 """`host` on a GPU: the calls run there, and there are three more orders.
 
-    COLD      the target on so many slots, the cache written over before each; and give each call's time by events
-    HOT       times of a graph's replays, of calls on the first slot
-    REPLAY    a graph with a call on each of so many slots, the cache written over before each if asked for
+COLD      the target on so many slots, the cache written over before each; and give each call's time by events
+HOT       times of a graph's replays, of calls on the first slot
+REPLAY    a graph with a call on each of so many slots, the cache written over before each if asked for
 """
 
 from __future__ import annotations

@@ -57,8 +57,11 @@ class _Mapping:
         _cuda("cuMemRelease", handle)
         _cuda("cuMemSetAccess", self.address, size, ctypes.byref(access), ctypes.c_size_t(1))
         self.__cuda_array_interface__ = {
-            "shape": (size_bytes,), "typestr": "|u1", "data": (self.address.value, False), "version": 3,
-        }  # fmt: skip
+            "shape": (size_bytes,),
+            "typestr": "|u1",
+            "data": (self.address.value, False),
+            "version": 3,
+        }
 
     def __del__(self) -> None:
         torch.cuda.synchronize()
@@ -79,9 +82,12 @@ class DeviceMemory:
         self.size_bytes = -(-max(1, size_bytes) // unit.value) * unit.value
         handle, file = ctypes.c_uint64(), ctypes.c_int()
         _cuda(
-            "cuMemCreate", ctypes.byref(handle), ctypes.c_size_t(self.size_bytes), ctypes.byref(asked),
+            "cuMemCreate",
+            ctypes.byref(handle),
+            ctypes.c_size_t(self.size_bytes),
+            ctypes.byref(asked),
             ctypes.c_uint64(0),
-        )  # fmt: skip
+        )
         _cuda("cuMemExportToShareableHandle", ctypes.byref(file), handle, FILE_DESCRIPTOR, ctypes.c_uint64(0))
         self.file = file.value
         self.map = _as_bytes(_Mapping(handle, self.size_bytes))

@@ -250,9 +250,7 @@ def _cast(result: Any, dtype: Any) -> Any:
     return tensors.each_tensor(result, cast)
 
 
-def exact(
-    workload: ProblemWorkload, arrays: list[Array], short: Short | None = None
-) -> tuple[dict[str, Array], bool]:
+def exact(workload: ProblemWorkload, arrays: list[Array], short: Short | None = None) -> tuple[dict[str, Array], bool]:
     """Return (the ground truth of its outputs in float64, whether sums were cut); `short` as of `Arithmetic`. What the
     problem's definition does not give is what its model gives."""
     arithmetic = Arithmetic(short=short)

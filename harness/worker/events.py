@@ -95,7 +95,6 @@ class Sampler:
             for begin, end, enqueue_ns, _ in kept
         ]
 
-
     def at_once(self, call_us: float) -> int:
         return at_once(call_us)
 

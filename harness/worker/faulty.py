@@ -23,9 +23,18 @@ class WrongAnswer(NamedTuple):
 
 
 def wrong(
-    q: Array, k: Array, v: Array, causal: bool, scale: float, dtype: str, each: Each = map, mask: Array | None = None,
-    keep: Array | None = None, dropout: float = 0.0, main: str = "",
-) -> Iterator[WrongAnswer]:  # fmt: skip
+    q: Array,
+    k: Array,
+    v: Array,
+    causal: bool,
+    scale: float,
+    dtype: str,
+    each: Each = map,
+    mask: Array | None = None,
+    keep: Array | None = None,
+    dropout: float = 0.0,
+    main: str = "",
+) -> Iterator[WrongAnswer]:
     """What faulty attentions give, see `power.specific`. `main`: the output's name, where there are gradients.
 
     All from one pass. A wrong scale to first order: the derivative of softmax(scale Q K^T) V by the scale.
@@ -101,20 +110,43 @@ def _misread(
 
 
 def wrong_gradients(
-    q: Array, k: Array, v: Array, d_out: Array, causal: bool, scale: float, dtype: str, each: Each = map,
-    mask: Array | None = None, keep: Array | None = None, dropout: float = 0.0,
-) -> Iterator[WrongAnswer]:  # fmt: skip
+    q: Array,
+    k: Array,
+    v: Array,
+    d_out: Array,
+    causal: bool,
+    scale: float,
+    dtype: str,
+    each: Each = map,
+    mask: Array | None = None,
+    keep: Array | None = None,
+    dropout: float = 0.0,
+) -> Iterator[WrongAnswer]:
     """The same of gradients, whose forward pass is right."""
 
     def made(fault: str = "") -> dict[str, Array]:
         found, _ = attention_gradients.attention(
-            q, k, v, d_out, causal, scale, dtype, each, mask=mask, keep=keep, dropout=dropout, fault=fault,
+            q,
+            k,
+            v,
+            d_out,
+            causal,
+            scale,
+            dtype,
+            each,
+            mask=mask,
+            keep=keep,
+            dropout=dropout,
+            fault=fault,
             emulates=False,
-        )  # fmt: skip
+        )
         return dict(zip(attention_gradients.OUTPUTS, found))
 
-    right, faults = made(), attention_gradients.faults(
-        masked=causal or mask is not None, dropped=keep is not None, shared=k.shape[1] < q.shape[1]
+    right, faults = (
+        made(),
+        attention_gradients.faults(
+            masked=causal or mask is not None, dropped=keep is not None, shared=k.shape[1] < q.shape[1]
+        ),
     )
     for fault in faults:
         for output, values in made(fault).items():

@@ -111,11 +111,18 @@ class Callee:
     def answers(self) -> dict[bytes, Order]:
         """What is done for every kind of order that has an answer."""
         return {
-            channel.OPEN: self.open, channel.MAP: self.map, channel.WAKE: self.wake, channel.CALL: self.call,
-            channel.DESCRIBE: self.describe, channel.OUTBOX: self.take_outbox, channel.DELIVER: self.deliver,
-            channel.TELL: self.children.checked(self.tell), channel.SPIN: self.spin, channel.COPY: self.copy,
+            channel.OPEN: self.open,
+            channel.MAP: self.map,
+            channel.WAKE: self.wake,
+            channel.CALL: self.call,
+            channel.DESCRIBE: self.describe,
+            channel.OUTBOX: self.take_outbox,
+            channel.DELIVER: self.deliver,
+            channel.TELL: self.children.checked(self.tell),
+            channel.SPIN: self.spin,
+            channel.COPY: self.copy,
             channel.MEMORY: self.children.checked(self.nursery.ask),
-        }  # fmt: skip
+        }
 
     def answered(self, order: Order, payload: bytes, file: int | None = None) -> tuple[bytes, bytes]:
         """(DONE or FAILED, payload) of the answer to an order."""

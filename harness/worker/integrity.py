@@ -17,14 +17,37 @@ import types
 from typing import Any
 
 RELIED_ON = (
-    "builtins", "contextlib", "gc", "hashlib", "io", "json", "math", "os", "random", "tempfile", "time", "traceback",
-    "numpy", "torch", "torch._C._nn", "torch._tensor", "torch.backends.cuda", "torch.cuda", "torch.cuda.graphs",
-    "torch.cuda.streams", "torch.nn", "torch.nn.attention", "torch.nn.functional", "torch.nn.modules.module",
-)  # fmt: skip
+    "builtins",
+    "contextlib",
+    "gc",
+    "hashlib",
+    "io",
+    "json",
+    "math",
+    "os",
+    "random",
+    "tempfile",
+    "time",
+    "traceback",
+    "numpy",
+    "torch",
+    "torch._C._nn",
+    "torch._tensor",
+    "torch.backends.cuda",
+    "torch.cuda",
+    "torch.cuda.graphs",
+    "torch.cuda.streams",
+    "torch.nn",
+    "torch.nn.attention",
+    "torch.nn.functional",
+    "torch.nn.modules.module",
+)
 # PyTorch's compiler wraps these when it is first used.
 CHANGED_BY_RIGHT = (
-    "torch.manual_seed", "torch.nn.modules.module.Module.__init__", "torch.nn.modules.module.Module.__setstate__"
-)  # fmt: skip
+    "torch.manual_seed",
+    "torch.nn.modules.module.Module.__init__",
+    "torch.nn.modules.module.Module.__setstate__",
+)
 ALSO = (property, classmethod, staticmethod, types.GetSetDescriptorType, types.ModuleType)
 HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: the attributes of other classes cannot be set from Python
 

@@ -277,9 +277,13 @@ def _contradicting(target: Target, message: str) -> wire.TargetResult:
 
 
 def _target_result(
-    target: Target, failed: Failed | None, rows: list[Row], trials: int, request: wire.JudgeRequest,
+    target: Target,
+    failed: Failed | None,
+    rows: list[Row],
+    trials: int,
+    request: wire.JudgeRequest,
     precision: list[str],
-) -> wire.TargetResult:  # fmt: skip
+) -> wire.TargetResult:
     name, ran = target.name, list(target.operators or ())
     result = wire.TargetResult(protocol.OK, target=name, operators=ran, precision=precision if ran else [])
     if failed:  # trials before a failure are not a pass rate

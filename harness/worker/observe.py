@@ -18,9 +18,13 @@ from .tools import read_text
 THREAD_VARIABLES = ("OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "CUBLAS_", "NVIDIA_TF32", "CUDA_")
 # Of `torch.backends`.
 SWITCHES = (
-    "cuda.matmul.allow_tf32", "cuda.matmul.allow_fp16_reduced_precision_reduction", "cudnn.allow_tf32",
-    "cudnn.enabled", "cudnn.benchmark", "cudnn.deterministic",
-)  # fmt: skip
+    "cuda.matmul.allow_tf32",
+    "cuda.matmul.allow_fp16_reduced_precision_reduction",
+    "cudnn.allow_tf32",
+    "cudnn.enabled",
+    "cudnn.benchmark",
+    "cudnn.deterministic",
+)
 LIMITS = {  # control group v1, then v2
     "memory_bytes": ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory.max"),
     "processes": ("/sys/fs/cgroup/pids/pids.max", "/sys/fs/cgroup/pids.max"),

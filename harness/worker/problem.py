@@ -245,9 +245,14 @@ class ProblemWorkload:
     # -- truth -------------------------------------------------------------------------------------------
 
     def truth(
-        self, arrays: list[Array], inputs_sha256: str, cache: Cache, precision: Sequence[str] = (), output: str = "",
+        self,
+        arrays: list[Array],
+        inputs_sha256: str,
+        cache: Cache,
+        precision: Sequence[str] = (),
+        output: str = "",
         like: tuple[Shape, str] | None = None,
-    ) -> Exact | None:  # fmt: skip
+    ) -> Exact | None:
         """The `truth.Exact` of one of Model's outputs on the CPU, else of the main one; None where it cannot be, and
         `no_truth` says why. `like`: its shape and dtype for these inputs, on which they may depend."""
         if self.shape is None:
@@ -263,9 +268,13 @@ class ProblemWorkload:
                 if self.recent[0] != inputs_sha256:
                     self.recent = inputs_sha256, {}
                 return cache.get(
-                    inputs_sha256, key, shape, dtype, precision,
+                    inputs_sha256,
+                    key,
+                    shape,
+                    dtype,
+                    precision,
                     lambda known: self._computed(known, arrays, precision, name, (shape, dtype)),
-                )  # fmt: skip
+                )
         except Exception as error:
             draws = isinstance(error, attention_operator.DrawsNumbers)
             self.draws_numbers |= draws

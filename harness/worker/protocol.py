@@ -44,7 +44,6 @@ class Fault(str, enum.Enum):
     LIMIT = "limit"  # of memory, processes, files or rights, which kernel-matrix sets
 
 
-
 RAN = (OK, WRONG, UNDECIDABLE)  # it ran to its end, and what it gave was looked at
 
 DTYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}

@@ -156,8 +156,7 @@ def each_float(value: Any, change: Callable[[Any], Any]) -> Any:
 def with_fractions(erring: Any, exact: Any) -> Any:
     """Of several results those that are floating-point numbers from the first, and what was counted from the other."""
     return type(exact)(
-        one if isinstance(one, torch.Tensor) and one.is_floating_point() else other
-        for one, other in zip(erring, exact)
+        one if isinstance(one, torch.Tensor) and one.is_floating_point() else other for one, other in zip(erring, exact)
     )
 
 
@@ -174,9 +173,7 @@ def promoted(given: list[Any]) -> Any:
 def loses(exact: Any, rounded: Any) -> bool:
     """Return whether rounding lost a number: to infinity, or to zero."""
     pairs = zip(flat([exact]), flat([rounded]))
-    return any(
-        bool((one.isinf() | ((one == 0) & (wide != 0))).any()) for wide, one in pairs if one.is_floating_point()
-    )
+    return any(bool((one.isinf() | ((one == 0) & (wide != 0))).any()) for wide, one in pairs if one.is_floating_point())
 
 
 def pairs(schema: Any, before: Any, after: Any) -> Iterator[tuple[Any, Any, Any]]:

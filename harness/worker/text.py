@@ -15,9 +15,7 @@ EXCERPT_CHARACTERS, NAME_CHARACTERS = 8000, 500
 STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 OURS = (os.path.dirname(os.path.abspath(__file__)) + os.sep, "<frozen importlib")
 # Colours, movements of the cursor and titles.
-COMMANDS = re.compile(
-    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[ -/]*[0-~])|\x9b[0-?]*[ -/]*[@-~]"
-)
+COMMANDS = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[ -/]*[0-~])|\x9b[0-?]*[ -/]*[@-~]")
 _cause = BaseException.__dict__["__cause__"].__get__  # a class of the code under test may have another
 _context = BaseException.__dict__["__context__"].__get__
 _suppressed = BaseException.__dict__["__suppress_context__"].__get__

@@ -128,9 +128,15 @@ def declared(dtype: str, precision: Sequence[str], realisation: int, head: int) 
 
 
 def _rows(
-    queries: Array, keys: Array, values: Array, last: Array | None, scale: float, arithmetic: Callable[..., Any],
-    mask: Array | None, kept: Array | None,
-) -> tuple[Array, Any]:  # fmt: skip
+    queries: Array,
+    keys: Array,
+    values: Array,
+    last: Array | None,
+    scale: float,
+    arithmetic: Callable[..., Any],
+    mask: Array | None,
+    kept: Array | None,
+) -> tuple[Array, Any]:
     """Truth and emulation of some rows of a head. `last` [rows], ascending: the last key that each sees."""
     if last is not None:
         count = min(int(last[-1]) + 1, len(keys))

@@ -39,9 +39,7 @@ class Reply:
 class Failed(Exception):
     """Ends what a task, or a part of it, was doing, with the status and the words that its `Result` gets."""
 
-    def __init__(
-        self, status: Status, message: str, log_excerpt: str = "", fault: Fault = Fault.SUBJECT
-    ) -> None:  # fmt: skip
+    def __init__(self, status: Status, message: str, log_excerpt: str = "", fault: Fault = Fault.SUBJECT) -> None:
         super().__init__(message)
         self.status, self.message, self.log_excerpt, self.fault = status, message, log_excerpt, fault
 
@@ -187,6 +185,7 @@ class ConditionRequest(Request):
     @property
     def sizes(self) -> Tuple[int, int, int, int]:
         return self.batch, self.heads, self.seq_len, self.head_dim
+
     load: str = "alone"
 
 

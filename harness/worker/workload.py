@@ -267,15 +267,37 @@ class AttentionWorkload:
         q, k, v, mask, keep, d_out = self.given(arrays)
         if self.backward:
             both = attention_gradients.attention(
-                q, k, v, d_out, self.causal, self.scale, self.dtype, each, precision, realisation, mask, keep,
+                q,
+                k,
+                v,
+                d_out,
+                self.causal,
+                self.scale,
+                self.dtype,
+                each,
+                precision,
+                realisation,
+                mask,
+                keep,
                 self.dropout,
-            )  # fmt: skip
+            )
             exact, emulated = (np.concatenate([part.reshape(-1) for part in parts]) for parts in both)
             return exact, emulated
         return truth.attention(
-            q, k, v, self.causal, self.scale, self.dtype, each, precision, realisation, self.positions, mask, keep,
+            q,
+            k,
+            v,
+            self.causal,
+            self.scale,
+            self.dtype,
+            each,
+            precision,
+            realisation,
+            self.positions,
+            mask,
+            keep,
             self.dropout,
-        )  # fmt: skip
+        )
 
     def emulated(self, arrays: list[Array], precision: Sequence[str] = ()) -> Array:
         return self.computed(arrays, precision=precision)[1]

@@ -112,9 +112,15 @@ def record_path(run: Run, cell: Cell) -> Path:
 
 
 def exchange_components(
-    options: Options, selection: Selection, prepared: Prepared, run: Run, focus: Focus, measure: Measure,
-    *, again: bool = False,
-) -> None:  # fmt: skip
+    options: Options,
+    selection: Selection,
+    prepared: Prepared,
+    run: Run,
+    focus: Focus,
+    measure: Measure,
+    *,
+    again: bool = False,
+) -> None:
     """Answer what the run's records ask. `measure` makes an ordinary run. Environments made for it are removed when all
     is answered: questions share them, and so may other processes."""
     if found := open_questions(run, prepared.matrix, prepared.plan, focus, again=again):
@@ -123,9 +129,14 @@ def exchange_components(
 
 
 def _answer(
-    found: Sequence[Question], options: Options, selection: Selection, prepared: Prepared, run: Run, measure: Measure,
+    found: Sequence[Question],
+    options: Options,
+    selection: Selection,
+    prepared: Prepared,
+    run: Run,
+    measure: Measure,
     add: Add,
-) -> None:  # fmt: skip
+) -> None:
     for question in found:
         packages, more = ", ".join(each.package for each in question.components), len(question.cells) - 1
         others = f" and {more} more" if more else ""
@@ -202,9 +213,14 @@ class Exchange:
         some = {"launches": launches, "most_launches": launches}
         derived = matrix.model_copy(update={"environments": specs, "baseline": specs[0].id(), **some})
         options = replace(
-            self.options, derived=derived, blocks=None if question.timed else 0, explain=False, profile=False,
-            kernelbench=None, fresh=False,
-        )  # fmt: skip
+            self.options,
+            derived=derived,
+            blocks=None if question.timed else 0,
+            explain=False,
+            profile=False,
+            kernelbench=None,
+            fresh=False,
+        )
         one, workloads = question.cells[0], tuple(cell.workload for cell in question.cells)
         only = {"kernels": (one.kernel,), "workloads": workloads, "devices": (one.device,)}
         selection = self.selection.model_copy(update={**only, "launches": launches})
@@ -299,15 +315,28 @@ def _not_run(component: Component, torch_of: str, package_of: str, why: str) -> 
 
 
 def _seen(
-    run: Run, stacks: Mapping[str, EnvironmentRecord], launches: Sequence[LaunchRecord], cell: Cell, id: str, *,
-    torch_of: str, package_of: str, package: str = "", version: str = "",
-) -> ComponentResult:  # fmt: skip
+    run: Run,
+    stacks: Mapping[str, EnvironmentRecord],
+    launches: Sequence[LaunchRecord],
+    cell: Cell,
+    id: str,
+    *,
+    torch_of: str,
+    package_of: str,
+    package: str = "",
+    version: str = "",
+) -> ComponentResult:
     """What a run saw of a cell in one of its environments."""
     stack = stacks[id]
     found = ComponentResult(
-        package=package, version=version, torch_of=torch_of, package_of=package_of, environment=id,
-        status=stack.status, message=stack.message,
-    )  # fmt: skip
+        package=package,
+        version=version,
+        torch_of=torch_of,
+        package_of=package_of,
+        environment=id,
+        status=stack.status,
+        message=stack.message,
+    )
     if stack.status != protocol.OK:
         return found
     path = run.validation_path(cell.model_copy(update={"environment": id}))

@@ -76,9 +76,13 @@ class Asked:
         shards = [{name: value for name, value in each.items() if name != "_finished"} for each in held]
         protocol.write_json(
             str(folder / ASKED),
-            {"command": list(self.command), "selection": self.selection.model_dump(mode="json"),
-             "digest": self.digest, "shards": shards},
-        )  # fmt: skip
+            {
+                "command": list(self.command),
+                "selection": self.selection.model_dump(mode="json"),
+                "digest": self.digest,
+                "shards": shards,
+            },
+        )
 
 
 class Campaign:

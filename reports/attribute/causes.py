@@ -104,9 +104,16 @@ CODE = (BUILD_MOVED, KERNEL_CODE_MOVED)
 MEMORY = (OUT_OF_BOUNDS, *UNINITIALISED, RACE)
 # A kernel's own, whichever version runs it.
 FAULTS = (
-    DOES_NOT_BUILD, OWN_ERROR, WRONG_STREAM, *MEMORY, PREDECESSOR_SENSITIVITY, MASKED_BY_INPUTS, RANGE_OVERFLOW,
-    NOT_REPEATABLE, WRONG_EVERYWHERE,
-)  # fmt: skip
+    DOES_NOT_BUILD,
+    OWN_ERROR,
+    WRONG_STREAM,
+    *MEMORY,
+    PREDECESSOR_SENSITIVITY,
+    MASKED_BY_INPUTS,
+    RANGE_OVERFLOW,
+    NOT_REPEATABLE,
+    WRONG_EVERYWHERE,
+)
 MISTAKES, TO_CORRECT = (DOES_NOT_BUILD, OWN_ERROR), "to correct"  # the user's, which no evidence is weighed for
 LATENCIES = (LATENCY_OPERATOR, LATENCY_LAUNCH_OVERHEAD, LATENCY_THREAD_COUNT, LATENCY_CLOCK_OR_LOAD)
 REFERENCES = (REFERENCE_MOVED, OPERATOR_MOVED, COMPILED_CODE_MOVED, DEFAULT_BACKEND_MOVED)
@@ -135,9 +142,16 @@ CORRECTNESS, LATENCY, OF_MEMORY = "correctness", "latency", "memory"  # what a c
 # Every rival that a card may list under "ruled out", and the causes that it stands for: no card may name one of these
 # causes and rule it out.
 NO_CAUSE = (
-    "a change of results", "a choice by version", "another generator in that PyTorch", "more work", "the kernel",
-    "the kernel's results", "the numbers", "the stored inputs", "the work itself",
-)  # fmt: skip
+    "a change of results",
+    "a choice by version",
+    "another generator in that PyTorch",
+    "more work",
+    "the kernel",
+    "the kernel's results",
+    "the numbers",
+    "the stored inputs",
+    "the work itself",
+)
 EXCLUDES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("a race", "chance"), (RACE,)),
     **dict.fromkeys(("the algorithm", "a wrong result"), (WRONG_EVERYWHERE,)),

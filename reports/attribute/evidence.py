@@ -57,9 +57,14 @@ def _beyond(info: WorkloadInfo) -> str:
 
 def became(cell: CellFacts) -> str:
     """How its outputs moved, by its verdict."""
-    words = {model.FIXED: "became right", model.LESS_EXACT: "became less exact", model.MORE_EXACT: "became more exact",
-             model.OTHER_TYPE: "gives another type", model.MEANING_CHANGED: "computes something else",
-             model.OTHER_DRAWS: "draws other numbers"}
+    words = {
+        model.FIXED: "became right",
+        model.LESS_EXACT: "became less exact",
+        model.MORE_EXACT: "became more exact",
+        model.OTHER_TYPE: "gives another type",
+        model.MEANING_CHANGED: "computes something else",
+        model.OTHER_DRAWS: "draws other numbers",
+    }
     return words.get(cell.verdict, "became wrong")
 
 

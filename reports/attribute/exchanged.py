@@ -67,13 +67,18 @@ def package_answers(evidence: Evidence, rows: Sequence[Comparison]) -> list[Pack
             one, two = (wheel.version if wheel else "" for wheel in wheels)
             found.append(
                 PackageAnswer(
-                    package=each.package, versions=(one, two), baseline=case.baseline, environment=case.environment,
-                    subject=case.subject, workload=cell.workload, device=case.device,
+                    package=each.package,
+                    versions=(one, two),
+                    baseline=case.baseline,
+                    environment=case.environment,
+                    subject=case.subject,
+                    workload=cell.workload,
+                    device=case.device,
                     moved=any(kind in (COMPONENT, TOGETHER) for kind in by_kind),
                     answer="; ".join([*told, *each.problems]) or UNTOLD,
                     record=each.path,
                 )
-            )  # fmt: skip
+            )
     return sorted(found, key=lambda each: not each.moved)
 
 

@@ -94,12 +94,22 @@ def graded(case: CaseFacts, cause: Cause, change: TimeChange | None = None) -> C
     capped = replace(cause, grade=grade, evidence=(*cause.evidence, *chance))
     parts = [
         make(
-            case, rival.cause, SUGGESTIVE, "rival", given.cells, rival.seen, about=cause.about, under=cause.under,
-            command=cause.next_command, rival=rival.text, name=cause.name, separated_by=rival.separated_by,
+            case,
+            rival.cause,
+            SUGGESTIVE,
+            "rival",
+            given.cells,
+            rival.seen,
+            about=cause.about,
+            under=cause.under,
+            command=cause.next_command,
+            rival=rival.text,
+            name=cause.name,
+            separated_by=rival.separated_by,
         )
         for rival in rivals
         if rival.cause not in (CHANCE, *cause.causes)
-    ]  # fmt: skip
+    ]
     return combined(capped, *(replace(part, not_excluded=True) for part in parts))
 
 

@@ -37,32 +37,66 @@ Rule = Callable[[CaseFacts], Cause | None]
 
 RULES: tuple[Rule, ...] = (
     calls.wrong_stream,
-    build.inputs_moved, build.broken_environment, loading.does_not_load,
-    build.does_not_build, build.build_failed, build.code_moved,
+    build.inputs_moved,
+    build.broken_environment,
+    loading.does_not_load,
+    build.does_not_build,
+    build.build_failed,
+    build.code_moved,
     build.environment_confounder,
-    components.component_moved, components.sole_package, compiled.compiled_code_moved,
-    memory.out_of_bounds, memory.uninitialised_shared, memory.uninitialised_global, memory.uninitialised_host,
+    components.component_moved,
+    components.sole_package,
+    compiled.compiled_code_moved,
+    memory.out_of_bounds,
+    memory.uninitialised_shared,
+    memory.uninitialised_global,
+    memory.uninitialised_host,
     memory.race,
-    calls.not_repeatable, calls.writes_inputs, calls.drawn_once, calls.predecessor, calls.keeps_state,
-    references.reference_moved_under, references.default_moved_under, references.reference_moved,
+    calls.not_repeatable,
+    calls.writes_inputs,
+    calls.drawn_once,
+    calls.predecessor,
+    calls.keeps_state,
+    references.reference_moved_under,
+    references.default_moved_under,
+    references.reference_moved,
     references.default_moved,
-    operators.reference_inside, operators.backend_named, operators.moved_with_model, operators.model_draws,
-    support.unsupported, support.refused_by_itself, support.refused_by_error, support.own_error,
+    operators.reference_inside,
+    operators.backend_named,
+    operators.moved_with_model,
+    operators.model_draws,
+    support.unsupported,
+    support.refused_by_itself,
+    support.refused_by_error,
+    support.own_error,
     support.raises_on_one_side,
-    operators.chosen_by_version, operators.other_lines_run, operators.draws_otherwise, operators.made_of_operators,
+    operators.chosen_by_version,
+    operators.other_lines_run,
+    operators.draws_otherwise,
+    operators.made_of_operators,
     build.variables_decide,
-    inputs.range_overflow, inputs.right_when_smaller, inputs.masked_by_inputs, inputs.right_when_upcast,
+    inputs.range_overflow,
+    inputs.right_when_smaller,
+    inputs.masked_by_inputs,
+    inputs.right_when_upcast,
     inputs.right_in_wider_integers,
     calls.second_device,
-    tolerances.tolerance_too_tight, tolerances.tolerance_too_loose,
-    verdicts.stops_everywhere, verdicts.wrong_everywhere,
-)  # fmt: skip
+    tolerances.tolerance_too_tight,
+    tolerances.tolerance_too_loose,
+    verdicts.stops_everywhere,
+    verdicts.wrong_everywhere,
+)
 
 # A rule of the left does not count where one of the right gave a cause: that says which operator, or what else, it was.
 NEARER: dict[Rule, tuple[Rule, ...]] = {
     operators.made_of_operators: (
-        references.reference_moved_under, references.default_moved_under, operators.reference_inside,
-        operators.moved_with_model, operators.draws_otherwise, operators.other_lines_run, operators.chosen_by_version,
+        references.reference_moved_under,
+        references.default_moved_under,
+        operators.reference_inside,
+        operators.moved_with_model,
+        operators.draws_otherwise,
+        operators.other_lines_run,
+        operators.chosen_by_version,
         compiled.compiled_code_moved,
     ),
     # Its code is not the same where other code was generated for it.
@@ -70,16 +104,23 @@ NEARER: dict[Rule, tuple[Rule, ...]] = {
     operators.other_lines_run: (operators.chosen_by_version,),
     references.reference_moved: (compiled.compiled_code_moved,),
     inputs.right_when_upcast: (inputs.right_when_smaller,),
-}  # fmt: skip
+}
 
 # Of a time the first rule that gives a cause counts: a machine that moved moves operators too.
 OF_TIME: tuple[Callable[[TimeChange], Cause | None], ...] = (
     components.component_of_time,
-    threads.thread_count, threads.starts_threads, latency.clock_or_load,
-    components.sole_package_of_time, threads.lost_threads, threads.more_threads,
-    latency.many_small_calls, latency.launch_overhead_on_gpu, latency.launch_overhead_on_cpu, latency.operator,
+    threads.thread_count,
+    threads.starts_threads,
+    latency.clock_or_load,
+    components.sole_package_of_time,
+    threads.lost_threads,
+    threads.more_threads,
+    latency.many_small_calls,
+    latency.launch_overhead_on_gpu,
+    latency.launch_overhead_on_cpu,
+    latency.operator,
     latency.code,
-)  # fmt: skip
+)
 
 # A cause of the left explains the right away on the rows that both have: it says more of the same fault.
 FAILS_ALWAYS = (causes.WRONG_EVERYWHERE,)
@@ -93,7 +134,10 @@ EXPLAINS = {
     causes.DEFAULT_BACKEND_MOVED: causes.CODE,
     # Where a package alone was exchanged, what PyTorch and the code are was held.
     causes.COMPONENT_MOVED: (
-        *causes.CODE, *causes.REFERENCES, causes.ENVIRONMENT_CONFOUNDER, causes.UNSUPPORTED_COMBINATION,
+        *causes.CODE,
+        *causes.REFERENCES,
+        causes.ENVIRONMENT_CONFOUNDER,
+        causes.UNSUPPORTED_COMBINATION,
     ),
     causes.INPUTS_MOVED: (*causes.MOVERS, *FAILS_BY_LITTLE),
     causes.UNSUPPORTED_COMBINATION: FAILS_ALWAYS,
@@ -103,7 +147,7 @@ EXPLAINS = {
     causes.TOLERANCE_TOO_TIGHT: FAILS_ON_SOME,
     causes.PREDECESSOR_SENSITIVITY: (*FAILS_ON_SOME, *SURROUNDINGS),
     **dict.fromkeys(causes.MEMORY, (*FAILS_BY_LITTLE, *SURROUNDINGS)),
-}  # fmt: skip
+}
 
 
 def causes_given(case: CaseFacts) -> list[Cause]:

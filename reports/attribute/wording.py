@@ -166,22 +166,47 @@ SENTENCES = {
     "PyTorch of both environments is the same, and so is all else that it is known to compute with.",
     "memory_cured": "{subject} {uses}, with {with_one}. With {with_two} in its place it uses as much as in {base}.",
     "memory_unexplained": "{subject} {uses}. The records do not show why.",
-    "rival": '{rival}. It may be why, or not: it changed together with "{name}". To tell them apart: '
-    "{separated_by}.",
+    "rival": '{rival}. It may be why, or not: it changed together with "{name}". To tell them apart: {separated_by}.',
 }
 # After these, experiments on the same cells decide or show more; after the others, another run of them does.
 EXPLAINED = frozenset(
     {
-        "build_moved", "loaded_code_moved", "source_compiles_otherwise", "environment_confounder", "variables_decide",
-        "component_moved", "component_together", "component_of_time",
-        "uninitialised", "unwritten", "out_of_bounds", "race", "wrong_stream", "second_device", "writes_inputs",
-        "keeps_state", "drawn_once", "predecessor", "not_repeatable", "model_draws",
-        "chosen_by_version", "other_lines_run",
-        "draws_otherwise", "another_backend_inside", "operator_inside_moved", "operator_or_choice_moved",
-        "raises_on_one_side", "another_operator", "same_operator", "operators_of_profile", "many_small_calls",
-        "own_threads", "code_of_time", "unexplained",
+        "build_moved",
+        "loaded_code_moved",
+        "source_compiles_otherwise",
+        "environment_confounder",
+        "variables_decide",
+        "component_moved",
+        "component_together",
+        "component_of_time",
+        "uninitialised",
+        "unwritten",
+        "out_of_bounds",
+        "race",
+        "wrong_stream",
+        "second_device",
+        "writes_inputs",
+        "keeps_state",
+        "drawn_once",
+        "predecessor",
+        "not_repeatable",
+        "model_draws",
+        "chosen_by_version",
+        "other_lines_run",
+        "draws_otherwise",
+        "another_backend_inside",
+        "operator_inside_moved",
+        "operator_or_choice_moved",
+        "raises_on_one_side",
+        "another_operator",
+        "same_operator",
+        "operators_of_profile",
+        "many_small_calls",
+        "own_threads",
+        "code_of_time",
+        "unexplained",
     }
-)  # fmt: skip
+)
 
 
 def make(
@@ -285,10 +310,20 @@ def make_of_time(
     case, extreme = change.case, max if change.sign > 0 else min
     usual = case.explain(change.cells) if sentence in EXPLAINED else f"{case.command(change.cells)} --fresh"
     return make(
-        case, cause, grade, sentence, change.cells, [*time_seen(change), *evidence],
-        about=LATENCY, ruled_out=ruled_out, measured=measured, ratio=extreme(change.ratios, default=1.0),
+        case,
+        cause,
+        grade,
+        sentence,
+        change.cells,
+        [*time_seen(change), *evidence],
+        about=LATENCY,
+        ruled_out=ruled_out,
+        measured=measured,
+        ratio=extreme(change.ratios, default=1.0),
         command=command or usual,
         figures=[*drawn, figures.ratios_figure(change)],
         group=(*group, case.environment, change.word) if group else (),
-        fix=fix, extent=extent(change), **names,
-    )  # fmt: skip
+        fix=fix,
+        extent=extent(change),
+        **names,
+    )

@@ -105,11 +105,18 @@ class Compiled:
         """For summary.json: without texts, which the records have."""
         of = {what: [self.median_s(side, what) for side in (0, 1)] for what in (COLD, WARM, "later")}
         return {
-            "kernel": self.kernel, "workload": self.workload, "device": self.device, "environment": self.environment,
-            "median_s": of, "first": {what: asdict(judged) for what, judged in self.first.items()},
-            "generated": self.kinds, "picked": self.picked_text, "failed": self.failed,
-            "exchanged": self.exchanged, "record": self.record,
-        }  # fmt: skip
+            "kernel": self.kernel,
+            "workload": self.workload,
+            "device": self.device,
+            "environment": self.environment,
+            "median_s": of,
+            "first": {what: asdict(judged) for what, judged in self.first.items()},
+            "generated": self.kinds,
+            "picked": self.picked_text,
+            "failed": self.failed,
+            "exchanged": self.exchanged,
+            "record": self.record,
+        }
 
     @property
     def picked_text(self) -> list[str]:
@@ -156,9 +163,14 @@ def _pairs(evidence: Evidence) -> Iterator[Compiled]:
 def pair(base: CompiledRecord, this: CompiledRecord, path: str) -> Compiled:
     """What was generated in two environments; first calls are judged together with those of all others."""
     return Compiled(
-        kernel=this.kernel, workload=this.workload, device=this.device, environment=this.environment,
-        baseline=base.environment, sides=(base, this), record=path,
-    )  # fmt: skip
+        kernel=this.kernel,
+        workload=this.workload,
+        device=this.device,
+        environment=this.environment,
+        baseline=base.environment,
+        sides=(base, this),
+        record=path,
+    )
 
 
 def _judged(evidence: Evidence, rows: list[Compiled], what: str) -> list[Compiled]:

@@ -153,9 +153,7 @@ def side(evidence: Evidence, cell: Cell, target: str) -> CorrectnessSide:
     )
 
 
-def _recipe_side(
-    recipe: RecipeResult, result: TargetResult, confidence: float, record: ValidationRecord
-) -> RecipeSide:
+def _recipe_side(recipe: RecipeResult, result: TargetResult, confidence: float, record: ValidationRecord) -> RecipeSide:
     main, worst = deciding(result), ""
     if main is not None and main.worst is not None:
         place = ", ".join(map(str, main.worst.index))

@@ -78,8 +78,7 @@ def side(evidence: Evidence, cell: Cell, target: str) -> MemorySide:
 
 def _shared(pair: Pair) -> tuple[list[float], list[float]]:
     base, this = (
-        {block: counted(peak) for block, peak in zip(each.blocks, each.peaks_bytes, strict=True)}
-        for each in pair
+        {block: counted(peak) for block, peak in zip(each.blocks, each.peaks_bytes, strict=True)} for each in pair
     )
     return of_shared_blocks(base, this)
 

@@ -73,8 +73,9 @@ def forms(row: Comparison) -> list[tuple[str, str, str]]:
     for base, here in pairs(row):
         if base.shape == here.shape and base.layout != here.layout:
             found.append((shown(here), base.layout, here.layout))
-    one, two = ({output.name: output for output in side.outputs} for side in (row.correctness.baseline,
-                                                                             row.correctness.this))  # fmt: skip
+    one, two = (
+        {output.name: output for output in side.outputs} for side in (row.correctness.baseline, row.correctness.this)
+    )
     if one and two:
         found += [(shown(one[name]), "returned", "not returned") for name in one if name not in two]
         found += [(shown(two[name]), "not returned", "returned") for name in two if name not in one]

@@ -142,9 +142,7 @@ def compare(evidence: Evidence) -> list[Comparison]:
     return results
 
 
-def _latency(
-    evidence: Evidence, planned: list[PlannedRow], verdicts: list[Correctness]
-) -> list[dict[str, Latency]]:
+def _latency(evidence: Evidence, planned: list[PlannedRow], verdicts: list[Correctness]) -> list[dict[str, Latency]]:
     """Of each row by mode, all judged together, so that one false-discovery rate holds over all that is shown."""
 
     def was_timed(cell: Cell, target: str) -> bool:
@@ -182,8 +180,7 @@ def _memory(evidence: Evidence, planned: list[PlannedRow]) -> list[Memory]:
     pairs = []
     for row in planned:
         base, this = (
-            memory.side(evidence, cell, row.timed_as)
-            for cell in row.cells(evidence.run.baseline, was_measured)
+            memory.side(evidence, cell, row.timed_as) for cell in row.cells(evidence.run.baseline, was_measured)
         )
         pairs.append((base, this))
     return memory.decide_all(

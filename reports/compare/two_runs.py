@@ -90,34 +90,41 @@ def _run(runs: TwoRuns, environment: str, cells: list[Cell]) -> RunRecord:
     kernels, workloads = {cell.kernel for cell in cells}, {cell.workload for cell in cells}
     devices = {cell.device for cell in cells}
     fallbacks = {f.model_dump_json(): f for run in (a, b) for f in run.fallbacks if f.subject == environment}
-    return b.model_copy(update={
-        "run_id": f"{a.run_id}-{b.run_id}",
-        "mode": "matrix",
-        "quick": a.quick or b.quick,
-        "sandboxed": not (a.unconfined or b.unconfined),
-        "baseline": A,
-        "environments": [A, B],
-        "sides": {
-            name: Side(
-                run_id=run.run_id, created_utc=run.created_utc, environment=environment, commit=run.commit,
-                machine=machine_of(run, devices), quick=run.quick, executor=run.executor,
-                tolerances=run.tolerances,
-                sources={name: sha for name, sha in run.sources_sha256.items() if name in sources},
-            )
-            for name, run in ((A, a), (B, b))
-        },
-        "gpus": list({gpu.uuid: gpu for gpu in (*a.gpus, *b.gpus)}.values()),
-        "kernels": [
-            kernel.model_copy(update={"devices": [device for device in kernel.devices if device in devices]})
-            for kernel in b.kernels
-            if kernel.name in kernels
-        ],
-        "workloads": [workload for workload in b.workloads if workload.id in workloads],
-        "cells": [cell.model_copy(update={"environment": name}) for name in (A, B) for cell in cells],
-        "fallbacks": [*fallbacks.values(), *_left_out(runs, environment, cells)],
-        "launches": min(a.launches, b.launches),
-        "most_launches": max(a.most_launches or a.launches, b.most_launches or b.launches),
-    })  # fmt: skip
+    return b.model_copy(
+        update={
+            "run_id": f"{a.run_id}-{b.run_id}",
+            "mode": "matrix",
+            "quick": a.quick or b.quick,
+            "sandboxed": not (a.unconfined or b.unconfined),
+            "baseline": A,
+            "environments": [A, B],
+            "sides": {
+                name: Side(
+                    run_id=run.run_id,
+                    created_utc=run.created_utc,
+                    environment=environment,
+                    commit=run.commit,
+                    machine=machine_of(run, devices),
+                    quick=run.quick,
+                    executor=run.executor,
+                    tolerances=run.tolerances,
+                    sources={name: sha for name, sha in run.sources_sha256.items() if name in sources},
+                )
+                for name, run in ((A, a), (B, b))
+            },
+            "gpus": list({gpu.uuid: gpu for gpu in (*a.gpus, *b.gpus)}.values()),
+            "kernels": [
+                kernel.model_copy(update={"devices": [device for device in kernel.devices if device in devices]})
+                for kernel in b.kernels
+                if kernel.name in kernels
+            ],
+            "workloads": [workload for workload in b.workloads if workload.id in workloads],
+            "cells": [cell.model_copy(update={"environment": name}) for name in (A, B) for cell in cells],
+            "fallbacks": [*fallbacks.values(), *_left_out(runs, environment, cells)],
+            "launches": min(a.launches, b.launches),
+            "most_launches": max(a.most_launches or a.launches, b.most_launches or b.launches),
+        }
+    )
 
 
 def _left_out(runs: TwoRuns, environment: str, cells: list[Cell]) -> Iterator[Fallback]:
@@ -188,9 +195,12 @@ def statements(run: RunRecord) -> Iterator[tuple[str, str]]:
     a, b = run.sides[A], run.sides[B]
     if a.machine != b.machine:
         yield "machine", f"A was measured on {a.machine}, and B on {b.machine}"
-    yield "runs", (
-        f"A is {a.run_id} of {a.created_utc}, and B is {b.run_id} of {b.created_utc}: they were not measured in turns, "
-        "so what changed on the machine between them counts as a change"
+    yield (
+        "runs",
+        (
+            f"A is {a.run_id} of {a.created_utc}, and B is {b.run_id} of {b.created_utc}: they were not measured in "
+            "turns, so what changed on the machine between them counts as a change"
+        ),
     )
     if a.commit != b.commit:
         yield "project", f"it was at commit {a.commit or 'none'} in A, and at {b.commit or 'none'} in B"
@@ -208,5 +218,3 @@ def changed_sources(run: RunRecord, kernel: KernelInfo) -> list[str]:
         return []
     one, two = run.sides[A].sources, run.sides[B].sources
     return [name for name in kernel.sources if one.get(name) != two.get(name)]
-
-

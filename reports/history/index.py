@@ -143,16 +143,33 @@ def points_of(run: Run) -> Iterator[Point]:
             times = [time for launch in own if (time := launch.time_us(mode)) is not None]
             low, high = median_interval(times, record.thresholds.confidence)
             yield Point(
-                run=run.folder.name, created=record.created_utc, commit_id=record.commit,
-                machine=_machine(record, device), kind=KERNEL if is_kernel else REFERENCE, subject=subject,
-                workload=workload, device=device, environment=environment, torch=_torch(environments[environment]),
-                wheels=environments[environment].index, mode=mode, status=statuses.get(key, ""),
-                settings=protocol.digest([
-                    workloads[workload].model_dump() if workload in workloads else workload, record.quick,
-                    record.executor, _threads(environments[environment]),
-                ])[:16], launched=protocol.digest(times)[:16],
-                median_us=median(times) if times else None, low_us=low, high_us=high, launches=len(times),
-            )  # fmt: skip
+                run=run.folder.name,
+                created=record.created_utc,
+                commit_id=record.commit,
+                machine=_machine(record, device),
+                kind=KERNEL if is_kernel else REFERENCE,
+                subject=subject,
+                workload=workload,
+                device=device,
+                environment=environment,
+                torch=_torch(environments[environment]),
+                wheels=environments[environment].index,
+                mode=mode,
+                status=statuses.get(key, ""),
+                settings=protocol.digest(
+                    [
+                        workloads[workload].model_dump() if workload in workloads else workload,
+                        record.quick,
+                        record.executor,
+                        _threads(environments[environment]),
+                    ]
+                )[:16],
+                launched=protocol.digest(times)[:16],
+                median_us=median(times) if times else None,
+                low_us=low,
+                high_us=high,
+                launches=len(times),
+            )
 
 
 def _machine(record: RunRecord, device: str) -> str:

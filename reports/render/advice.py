@@ -130,9 +130,7 @@ def graded_names(causes: Sequence[Cause]) -> list[str]:
 # -- what to do ---------------------------------------------------------------------------------------------
 
 
-def to_do(
-    evidence: Evidence, causes: Sequence[Cause], bad: Sequence[Comparison], told: Told
-) -> list[str]:
+def to_do(evidence: Evidence, causes: Sequence[Cause], bad: Sequence[Comparison], told: Told) -> list[str]:
     """First the lines that checkers named; then what mends it, the build first: another one costs little, and tells."""
     every = [part for cause in causes for part in (cause, *cause.parts)]
     faulty = told.rows if told.state == LATENT else bad

@@ -229,12 +229,16 @@ def _with_left_out(evidence: Evidence, found: Sequence[Answer], versions: int) -
                 cells = [GridCell(outputs=ABSENT, verdict=STATES[ABSENT])] * versions
                 answers.append(
                     Answer(
-                        kind=KERNEL, subjects=(kernel.name,), device=device, state=ABSENT,
-                        what=f"not run in any version: {why}", also=tuple(only_built),
+                        kind=KERNEL,
+                        subjects=(kernel.name,),
+                        device=device,
+                        state=ABSENT,
+                        what=f"not run in any version: {why}",
+                        also=tuple(only_built),
                         do=(*(f"first mend this: {text}" for text in failed), do),
                         grid={kernel.name: cells},
                     )
-                )  # fmt: skip
+                )
     return answers
 
 

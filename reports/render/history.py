@@ -198,11 +198,24 @@ def draw(every: Sequence[Series]) -> Markup:
     margin = MARGIN * (max(ends) - min(ends)) or MARGIN * max(ends)
     labels = [created[:10] for created, _ in runs]
     chart = pygal.Line(
-        width=WIDTH, height=HEIGHT, explicit_size=False, js=[], disable_xml_declaration=True, no_prefix=True,
-        dots_size=2.5, legend_at_bottom=True, truncate_legend=-1, truncate_label=-1, show_minor_x_labels=False,
-        margin=6, range=(max(0.0, min(ends) - margin), max(ends) + margin), value_formatter=time_text,
-        y_labels_major_count=4, show_minor_y_labels=False, allow_interruptions=False,
-    )  # fmt: skip
+        width=WIDTH,
+        height=HEIGHT,
+        explicit_size=False,
+        js=[],
+        disable_xml_declaration=True,
+        no_prefix=True,
+        dots_size=2.5,
+        legend_at_bottom=True,
+        truncate_legend=-1,
+        truncate_label=-1,
+        show_minor_x_labels=False,
+        margin=6,
+        range=(max(0.0, min(ends) - margin), max(ends) + margin),
+        value_formatter=time_text,
+        y_labels_major_count=4,
+        show_minor_y_labels=False,
+        allow_interruptions=False,
+    )
     chart.x_labels = [f"{index} {label}" for index, label in enumerate(labels)]
     chart.x_labels_major = chart.x_labels[:: max(1, -(-len(runs) // LABELS))]
     for series in every:

@@ -51,8 +51,9 @@ def _of_run(run: Path, beside: Path) -> Iterator[Group]:
             yield Group(
                 title=_title(summary, device),
                 page=quote(os.path.relpath(run.resolve() / "index.html", beside.resolve())),
-                versions=[f"PyTorch {each['torch']}" if each["torch"] else each["asked"]
-                          for each in summary["environments"]],
+                versions=[
+                    f"PyTorch {each['torch']}" if each["torch"] else each["asked"] for each in summary["environments"]
+                ],
                 cells={name: cells for each in own for name, cells in each["grid"].items()},
                 lines=[f"{', '.join(each['subjects'])}: {each['what']}" for each in own],
                 unchanged={row["target"] for row in summary["comparisons"] if row["device"] == device},

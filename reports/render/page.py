@@ -120,11 +120,19 @@ def other_conditions(report: Report) -> list[str]:
 
 
 def render_page(report: Report) -> str:
-    macros = html_templates().get_template("rows.html.j2").make_module(
-        {
-            "correctness_facts": correctness_facts, "latency_facts": latency_facts, "memory_facts": memory_facts,
-            "modes": modes, "shapes": report.shapes, "names": report.evidence.names,
-        }
+    macros = (
+        html_templates()
+        .get_template("rows.html.j2")
+        .make_module(
+            {
+                "correctness_facts": correctness_facts,
+                "latency_facts": latency_facts,
+                "memory_facts": memory_facts,
+                "modes": modes,
+                "shapes": report.shapes,
+                "names": report.evidence.names,
+            }
+        )
     )
     content, index = tables(report, macros)
     drifts, drawn = drift(report), pictured(report)

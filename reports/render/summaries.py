@@ -20,9 +20,19 @@ from reports.text import words
 
 SCHEMA_VERSION = 8
 RUN_KEYS = (
-    "run_id", "created_utc", "command", "mode", "quick", "executor", "launches", "order_seed", "plan_digest",
-    "thresholds", "tolerances", "bundle",
-)  # fmt: skip
+    "run_id",
+    "created_utc",
+    "command",
+    "mode",
+    "quick",
+    "executor",
+    "launches",
+    "order_seed",
+    "plan_digest",
+    "thresholds",
+    "tolerances",
+    "bundle",
+)
 # What a verdict is to JUnit: the element, and the attribute that counts it.
 JUNIT = {
     model.BROKEN: ("error", "errors"),

@@ -23,9 +23,18 @@ from reports.text import TIMES, median_interval_text, ratio_interval
 TABLE = "leaderboard.csv"
 SHOWN_REJECTED = 200
 MEASURED = (
-    "environment", "workload", "mode", "launches", "median_us", "median_low_us", "median_high_us",
-    "incumbent_median_us", "ratio", "ratio_low", "ratio_high",
-)  # fmt: skip
+    "environment",
+    "workload",
+    "mode",
+    "launches",
+    "median_us",
+    "median_low_us",
+    "median_high_us",
+    "incumbent_median_us",
+    "ratio",
+    "ratio_low",
+    "ratio_high",
+)
 VERDICTS = {
     "confirmed": ("improved", "confirmed", CHECK),
     "not_confirmed": ("undecided", "not confirmed", "?"),
@@ -158,9 +167,18 @@ def _csv_rows(record: SweepRecord) -> Iterator[Mapping[str, object]]:
         for each in trial.compared:
             low, high = median_interval(each.this_us, 1 - record.question.level)
             measured = (
-                each.environment, each.workload, each.mode, len(each.this_us), median(each.this_us), low, high,
-                median(each.incumbent_us), each.ratio, each.low, each.high,
-            )  # fmt: skip
+                each.environment,
+                each.workload,
+                each.mode,
+                len(each.this_us),
+                median(each.this_us),
+                low,
+                high,
+                median(each.incumbent_us),
+                each.ratio,
+                each.low,
+                each.high,
+            )
             yield of_trial | dict(zip(MEASURED, measured, strict=True)) | rejected
         if not trial.compared:
             yield of_trial | dict.fromkeys(MEASURED) | rejected

@@ -88,8 +88,10 @@ def tables(report: Report, macros: Any) -> tuple[dict[str, dict[str, Any]], dict
     bounds = [bound for row in rows for timed in row.timed for bound in (timed.low, timed.high)]
     in_memory = pictures.reach(bound for row in rows for bound in (row.memory.low, row.memory.high))
     extra: dict[str, tuple[float, ...]] = {
-        "correctness": (), "latency": (pictures.reach(bounds),), "memory": (in_memory,),
-    }  # fmt: skip
+        "correctness": (),
+        "latency": (pictures.reach(bounds),),
+        "memory": (in_memory,),
+    }
     hidden = {name for name in ("Environment", "Device") if len({SHARED[name](row) for row in rows}) <= 1}
     counted = any(timed.this.rates.tflops or timed.baseline.rates.tflops for row in rows for timed in row.timed)
     if not counted or all(row.hot for row in rows):

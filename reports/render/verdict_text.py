@@ -37,9 +37,19 @@ BAD = (*WRONGS, UNREPEATABLE, UNBUILT, UNLOADED, *STOPPED.values(), *list(WHEN_T
 
 # Worst first: the state of a subject, and the verdict whose colour it has.
 BROKE, LESS_EXACT, SLOWER, UNDECIDED, NEARLY, OPEN_TIME, DOES_NOT_RUN, FIXED, SUPPORTED, MORE_EXACT, FASTER, FINE = (
-    "broke", "less exact", "slower", "undecided", "time changed slightly", "right but time undecided", "does not run",
-    "fixed", "newly supported", "more exact", "faster", "fine",
-)  # fmt: skip
+    "broke",
+    "less exact",
+    "slower",
+    "undecided",
+    "time changed slightly",
+    "right but time undecided",
+    "does not run",
+    "fixed",
+    "newly supported",
+    "more exact",
+    "faster",
+    "fine",
+)
 COMPUTES_ELSE, DRAWS_ELSE = "computes something else", "draws other numbers"
 MORE_MEMORY, LESS_MEMORY, RETYPED = "more memory", "less memory", "other type"
 LATENT = "latent bug"  # it passes every trial, and a fault in it is proven all the same
@@ -71,10 +81,14 @@ STATES = {
 }
 ORDER = tuple(STATES)
 COLOURS = {
-    RIGHT: model.PASS, **dict.fromkeys((*WRONGS, UNREPEATABLE, LATENT), model.FAILING),
-    REFUSED: model.UNSUPPORTED, NOT_THERE: model.UNSUPPORTED, OPEN: model.UNDECIDED, ABSENT: NOT_RUN,
+    RIGHT: model.PASS,
+    **dict.fromkeys((*WRONGS, UNREPEATABLE, LATENT), model.FAILING),
+    REFUSED: model.UNSUPPORTED,
+    NOT_THERE: model.UNSUPPORTED,
+    OPEN: model.UNDECIDED,
+    ABSENT: NOT_RUN,
     SKIPPED: NOT_RUN,
-}  # fmt: skip
+}
 
 
 UNKNOWN = (UNDECIDED, OPEN_TIME)
@@ -145,9 +159,12 @@ def _with_timed(side: CorrectnessSide, timed: Iterable[LatencySide]) -> Correctn
         status = protocol.WRONG if each.wrong_output else each.status
         if status in WHEN_TIMED:
             return replace(
-                side, status=WHEN_TIMED[status], message=each.message, ended_after_s=each.ended_after_s,
+                side,
+                status=WHEN_TIMED[status],
+                message=each.message,
+                ended_after_s=each.ended_after_s,
                 ended_peak_bytes=each.ended_peak_bytes,
-            )  # fmt: skip
+            )
     return side
 
 
@@ -290,9 +307,7 @@ class Told:
         values = meaning_text(meaning, base, self.names[row.environment])
         return COMPUTES_ELSE, f"computes something else {where} than in {base}", f": {values}"
 
-    def _bad_at_first(
-        self, found: Mapping[str, str], states: str, verdicts: Mapping[str, str]
-    ) -> tuple[str, str, str]:
+    def _bad_at_first(self, found: Mapping[str, str], states: str, verdicts: Mapping[str, str]) -> tuple[str, str, str]:
         """What is wrong or has no output somewhere, and was not right in the baseline."""
         first, *others = found.values()
         if first in (ABSENT, OPEN):

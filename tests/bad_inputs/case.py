@@ -26,10 +26,33 @@ launches: 2
 """
 # What tells a user nothing: how we are written, patterns, and the words of our libraries.
 RIDDLES = (
-    "Traceback", "pydantic", "validation error", "Input should", "Extra inputs", "value_error", "literal_error",
-    "NoneType", "instance of", "object at 0x", "Errno", "KeyError", "ValueError", "TypeError", "OSError",
-    "jsonschema", "ScannerError", "ParserError", "yaml.", "(?", "\\d", "[a-z", "[A-Z", "]+", "]*", "argparse",
-)  # fmt: skip
+    "Traceback",
+    "pydantic",
+    "validation error",
+    "Input should",
+    "Extra inputs",
+    "value_error",
+    "literal_error",
+    "NoneType",
+    "instance of",
+    "object at 0x",
+    "Errno",
+    "KeyError",
+    "ValueError",
+    "TypeError",
+    "OSError",
+    "jsonschema",
+    "ScannerError",
+    "ParserError",
+    "yaml.",
+    "(?",
+    "\\d",
+    "[a-z",
+    "[A-Z",
+    "]+",
+    "]*",
+    "argparse",
+)
 LINES = 15
 
 

@@ -76,10 +76,21 @@ COMMAND_LINE = [
     case("a target misspelt", "bisect --list --good 2.1.0 --bad 2.5.0 --target mth", "mth", "did you mean math?"),
     case("a sweep of no kernel", "sweep --list --kernel nope --workload small", "nope", "mine"),
     case("a sweep of nothing", "sweep --list --kernel mine --workload small", "mine", "search"),
-    case("a budget in words", "sweep --list --kernel mine --workload small --budget soon", "--budget", "soon", "10m",
-         files={"matrix.yaml": TUNED}),
-    case("a sweep on no workload", "sweep --list --kernel mine --workload big", "big", "small",
-         files={"matrix.yaml": TUNED}),
+    case(
+        "a budget in words",
+        "sweep --list --kernel mine --workload small --budget soon",
+        "--budget",
+        "soon",
+        "10m",
+        files={"matrix.yaml": TUNED},
+    ),
+    case(
+        "a sweep on no workload",
+        "sweep --list --kernel mine --workload big",
+        "big",
+        "small",
+        files={"matrix.yaml": TUNED},
+    ),
     case("problems that are not there", "kernelbench nowhere src", "nowhere", files={"src": None}),
     case("folders without problems", "kernelbench src src", "src", "no problem|.py", files={"src": None}),
     case("an action misspelt", "images biuld", "biuld", "did you mean build?"),
@@ -88,7 +99,7 @@ COMMAND_LINE = [
     case("a level that there is not", "bundle --arch 90 --level 99", "--level", "99"),
     case("a matrix that is not there", "doctor --matrix other.yaml", "other.yaml", "no such file|does not exist"),
     case("a matrix misspelt", "check --matrix matrix.yml", "matrix.yml", "did you mean matrix.yaml?"),
-]  # fmt: skip
+]
 
 STARTED_BY_NOX = [
     case(name, command, *said, files=files, variables={BY_NOX: "1"})
@@ -101,7 +112,11 @@ STARTED_BY_NOX = [
         ("one folder for kernelbench", "kernelbench src", ("SOLUTIONS", "nox -s kernelbench"), {}),
         ("no run for report", "report", ("reports/latest", "nox -s matrix"), {}),
         ("a reference misspelt", "gate --reference flsh", ("flsh", "did you mean flash?"), {}),
-        ("a tab in matrix.yaml", "check", ("matrix.yaml", "line 9", "tab"),
-         {"matrix.yaml": MATRIX.replace("    sources", "\tsources")}),
+        (
+            "a tab in matrix.yaml",
+            "check",
+            ("matrix.yaml", "line 9", "tab"),
+            {"matrix.yaml": MATRIX.replace("    sources", "\tsources")},
+        ),
     )
-]  # fmt: skip
+]

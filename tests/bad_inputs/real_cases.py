@@ -17,11 +17,11 @@ def session(name: str, words: str, *said: str) -> Case:
 NOX = [
     session("eval without its quotes", "-s 'eval(torch=2.5.0)'", "eval(torch=2.5.0)", "did you mean", "torch='2.5.0'"),
     session("eval of another version", """-s "eval(torch='2.9.9')" """, "2.9.9", "no such session", "nox -l"),
-    session("a session misspelt", "-s matrx", "matrx", "did you mean nox -s \"matrix\"?"),
+    session("a session misspelt", "-s matrx", "matrx", 'did you mean nox -s "matrix"?'),
     session("a session of no command", "-s benchmark", "benchmark", "nox -l"),
     session("a kernel that is not there", "-s matrix -- --list --kernel nope", "nope", "mine"),
     session("an option for eval", """-s "eval(torch='2.5.0')" -- --list --torch 2.1.0""", "--torch stands twice"),
-]  # fmt: skip
+]
 
 
 def asked_for(name: str, old: str, new: str, *said: str) -> Case:
@@ -35,9 +35,14 @@ INDEXES = [
     asked_for("a package's version that there is not", "numpy==1.26.4", "numpy==99.9.9", "numpy==99.9.9", "packages"),
     asked_for("a package misspelt", "[numpy", "[nimja==1.0, numpy", "nimja", "did you mean ninja?", "packages"),
     asked_for("a CUDA that there is not", '"12.1"', '"99.9"', "99.9", "environments[0].cuda"),
-    asked_for("a Python without a wheel", '"2.5.0", cuda: "12.1", python: "3.11"',
-              '"2.5.0", cuda: "12.1", python: "3.8"', "PyTorch 2.5.0 has no wheel for Python 3.8", "`python`"),
-]  # fmt: skip
+    asked_for(
+        "a Python without a wheel",
+        '"2.5.0", cuda: "12.1", python: "3.11"',
+        '"2.5.0", cuda: "12.1", python: "3.8"',
+        "PyTorch 2.5.0 has no wheel for Python 3.8",
+        "`python`",
+    ),
+]
 
 PROBLEM = """\
 import torch
@@ -67,22 +72,31 @@ class Faulty(NamedTuple):
 
 
 CPP = [
-    Faulty("compile_error", '#include "attention.h"\nint attention_forward(int) { return undeclared_name; }\n',
-           ("does not build", "undeclared_name", "error.cpp:2|compile_error.cpp:2", "Correct that")),
-    Faulty("crashes_at_load", "SMALL\nstatic const int now = (std::abort(), 1);\n", ("does not build", "SIGABRT",
-           "what loaded it died by SIGABRT")),
-]  # fmt: skip
+    Faulty(
+        "compile_error",
+        '#include "attention.h"\nint attention_forward(int) { return undeclared_name; }\n',
+        ("does not build", "undeclared_name", "error.cpp:2|compile_error.cpp:2", "Correct that"),
+    ),
+    Faulty(
+        "crashes_at_load",
+        "SMALL\nstatic const int now = (std::abort(), 1);\n",
+        ("does not build", "SIGABRT", "what loaded it died by SIGABRT"),
+    ),
+]
 PYTHON = [
     Faulty("raises", SOLUTION.format("", "raise RuntimeError('no such mode')"), ("crashes", "no such mode")),
-    Faulty("imports", SOLUTION.format("import flash_attn_99", "return x"), ("skipped",
-           "No module named 'flash_attn_99'", "add the package that brings flash_attn_99 to `packages`")),
+    Faulty(
+        "imports",
+        SOLUTION.format("import flash_attn_99", "return x"),
+        ("skipped", "No module named 'flash_attn_99'", "add the package that brings flash_attn_99 to `packages`"),
+    ),
     Faulty("syntax", SOLUTION.format("def f(:", "return x"), ("invalid syntax", "syntax.py, line 2")),
     Faulty("other", SOLUTION.format("", "return x").replace("ModelNew", "Modelnew"), ("other.py defines no ModelNew",)),
     Faulty("exits", SOLUTION.format("import sys; sys.exit(3)", "return x"), ("SystemExit: 3",)),
     Faulty("shape", SOLUTION.format("", "return (x + 1)[:2]"), ("wrong", "returned (2, 4) float32", "(4, 4)")),
     Faulty("nothing", SOLUTION.format("", "pass"), ("wrong", "returned None, not a tensor")),
     Faulty("dtype", SOLUTION.format("", "return (x + 1).double()"), ("wrong", "float64", "expected (4, 4) float32")),
-]  # fmt: skip
+]
 
 
 class Interrupt(NamedTuple):

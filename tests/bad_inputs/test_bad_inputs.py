@@ -28,9 +28,13 @@ from tests.unit.synthetic import write_run
 
 NOBODY = 65534
 GROUPS = {
-    "yaml": YAML, "command line": COMMAND_LINE, "started by nox": STARTED_BY_NOX, "environment": ENVIRONMENT,
-    "paths": PATHS, "others": OTHERS,
-}  # fmt: skip
+    "yaml": YAML,
+    "command line": COMMAND_LINE,
+    "started by nox": STARTED_BY_NOX,
+    "environment": ENVIRONMENT,
+    "paths": PATHS,
+    "others": OTHERS,
+}
 
 
 @pytest.fixture

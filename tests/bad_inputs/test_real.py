@@ -118,10 +118,14 @@ def test_interrupts(each: Interrupt, tmp_path: Path, root: Path) -> None:
     compiler.chmod(0o755)
     variables = {"PYTHONPATH": str(root), "CXX": str(compiler), "KERNEL_MATRIX_CACHE": str(tmp_path / "cache")}
     child = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTIBLE, *shlex.split(each.command)], cwd=tmp_path, env={**os.environ,
-        **variables},
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-    )  # fmt: skip
+        [sys.executable, "-c", INTERRUPTIBLE, *shlex.split(each.command)],
+        cwd=tmp_path,
+        env={**os.environ, **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
     if each.after_s is not None:
         time.sleep(each.after_s)
     while each.after_s is None and not (tmp_path / "started").exists() and child.poll() is None:

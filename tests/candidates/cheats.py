@@ -195,7 +195,7 @@ CHEATS: dict[str, Cheat] = {
     "half_precision": cheat(
         "less precision", "self.project.bfloat16()\nreturn self.right(x.bfloat16()).float()", said="rounding rule"
     ),
-}  # fmt: skip
+}
 
 # -- on a GPU -----------------------------------------------------------------------------------------------
 UNCONFIRMED = "cannot be confirmed"
@@ -220,8 +220,14 @@ GPU_CHEATS: dict[str, Cheat] = {
     **{
         name: CHEATS[name]
         for name in (
-            "honest", "zeroes_inputs", "writes_inputs_timed", "cached_by_address", "cached_by_content",
-            "skips_when_sampled", "not_a_number", "lazy_timed",
+            "honest",
+            "zeroes_inputs",
+            "writes_inputs_timed",
+            "cached_by_address",
+            "cached_by_content",
+            "skips_when_sampled",
+            "not_a_number",
+            "lazy_timed",
         )
     },
     "forks_and_joins": cheat("", ON_SIDE.format(before=WAITS, after=JOINS), before=SIDE),
@@ -241,7 +247,7 @@ GPU_CHEATS: dict[str, Cheat] = {
         "if TIMING: torch.cuda.Event.elapsed_time = short\nreturn self.right(x)",
         before=RESTORES,
     ),
-}  # fmt: skip
+}
 
 # Every cheat in one process, which validates and then times it as a run does, one task after the other; to be timed
 # the kernel has another process. What they see of the task is `sys.argv`.

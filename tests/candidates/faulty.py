@@ -8,9 +8,22 @@ from __future__ import annotations
 from pathlib import Path
 
 FAULTS = (
-    "none", "heap", "stack", "thread", "pool", "race", "remembers", "tail", "nomax", "abort", "hang", "unwritten",
-    "narrow", "scale", "beyond",
-)  # fmt: skip
+    "none",
+    "heap",
+    "stack",
+    "thread",
+    "pool",
+    "race",
+    "remembers",
+    "tail",
+    "nomax",
+    "abort",
+    "hang",
+    "unwritten",
+    "narrow",
+    "scale",
+    "beyond",
+)
 
 _CHOSEN = "\n".join(f'#ifdef FAULT_{name.upper()}\n#define CHOSEN "{name}"\n#endif' for name in FAULTS)
 

@@ -114,15 +114,16 @@ HOSTILE: dict[str, Hostile] = {
     "right": hostile("ok", "", "return right(x)", timed="ok"),
     # -- it dies -----------------------------------------------------------------------------------------
     "aborts": hostile("crashed", "SIGABRT", "os.abort()"),
-    "hangs": hostile(
-        "timed_out", "limit", "import subprocess\nsubprocess.Popen(['sleep', '600'])\ntime.sleep(600)"
-    ),
+    "hangs": hostile("timed_out", "limit", "import subprocess\nsubprocess.Popen(['sleep', '600'])\ntime.sleep(600)"),
     # -- it ends, or talks -------------------------------------------------------------------------------
     "exits": hostile("crashed", "exited with 0 before it gave a result", "os._exit(0)"),
     "interrupts": hostile("crashed", "raised KeyboardInterrupt", "raise KeyboardInterrupt"),
     "exits_when_timed": hostile(
-        "ok", "", "if TIMING: os._exit(0)\nreturn right(x)",
-        timed="crashed", timed_said="exited with 0 before it gave a result",
+        "ok",
+        "",
+        "if TIMING: os._exit(0)\nreturn right(x)",
+        timed="crashed",
+        timed_said="exited with 0 before it gave a result",
     ),
     "leaves_when_timed": hostile(
         "ok", "", "if TIMING: sys.exit(0)\nreturn right(x)", timed="crashed", timed_said="raised SystemExit: 0"
@@ -138,17 +139,22 @@ HOSTILE: dict[str, Hostile] = {
     # -- what it says is shown ---------------------------------------------------------------------------
     "script": hostile("crashed", SCRIPT, f"raise type('{SCRIPT}', (Exception,), {{}})('{SCRIPT}')"),
     "speechless": hostile(
-        "crashed", "cannot be had", "raise Mute()",
+        "crashed",
+        "cannot be had",
+        "raise Mute()",
         before="class Mute(Exception):\n    def __str__(self): raise SystemExit(0)",
     ),
     "unprintable": hostile("crashed", "raised RuntimeError", r"raise RuntimeError('\ud800\x1b[2J' * 3_000_000)"),
     # -- what it returns ---------------------------------------------------------------------------------
     "subclass": hostile(
-        "wrong", "returned Liar, a subclass of torch.Tensor", "return right(x).as_subclass(Liar)",
+        "wrong",
+        "returned Liar, a subclass of torch.Tensor",
+        "return right(x).as_subclass(Liar)",
         before=LIAR.format(name="Liar"),
     ),
     "hidden_methods": hostile(
-        "wrong", "0 of 2 trials pass",
+        "wrong",
+        "0 of 2 trials pass",
         """
         out, good = torch.zeros_like(x), right(x)
         out.detach = out.contiguous = out.cpu = out.numpy = lambda: good
@@ -160,7 +166,8 @@ HOSTILE: dict[str, Hostile] = {
     # -- whose answer it is ------------------------------------------------------------------------------
     "leaves_unwritten": hostile("wrong", "unwritten", "return torch.empty_like(x)"),
     "finds": hostile(
-        "wrong", "0 of 2 trials pass",
+        "wrong",
+        "0 of 2 trials pass",
         """
         import gc
         found = [t for t in gc.get_objects() if type(t) is torch.Tensor and t.shape == x.shape and t is not x]
@@ -168,43 +175,55 @@ HOSTILE: dict[str, Hostile] = {
         """,
     ),
     "right_once": hostile(
-        "ok", "", "return right(x) if not TIMING or calls == 1 else torch.zeros_like(x)",
-        timed=INCORRECT, timed_said="its output",
+        "ok",
+        "",
+        "return right(x) if not TIMING or calls == 1 else torch.zeros_like(x)",
+        timed=INCORRECT,
+        timed_said="its output",
     ),
     # -- what it replaces --------------------------------------------------------------------------------
     "replaces_sampling": hostile(
-        "ok", "", "return right(x)", timed="ok",
+        "ok",
+        "",
+        "return right(x)",
+        timed="ok",
         before="if TIMING:\n    import worker.sampling\n    worker.sampling.sample = lambda *_: {'samples_us': [1e-3]}",
     ),
-    "replaces_clock_below_python": hostile(
-        "ok", "", "return right(x)", before=BELOW_PYTHON, timed="ok"
-    ),
+    "replaces_clock_below_python": hostile("ok", "", "return right(x)", before=BELOW_PYTHON, timed="ok"),
     # -- what it leaves ----------------------------------------------------------------------------------
     "links": hostile(
-        "wrong", "is a link",
-        AFTER_FIRST_TRIAL.format(act='os.unlink(OUT + "/independent/0.bin"); '
-                                 'os.symlink("0.repeat.bin", OUT + "/independent/0.bin")'),
+        "wrong",
+        "is a link",
+        AFTER_FIRST_TRIAL.format(
+            act='os.unlink(OUT + "/independent/0.bin"); os.symlink("0.repeat.bin", OUT + "/independent/0.bin")'
+        ),
         before=OUTPUTS,
     ),
     "links_folder": hostile(
-        "wrong", "is a link",
-        AFTER_FIRST_TRIAL.format(act='os.rename(OUT + "/independent", OUT + "/elsewhere"); '
-                                 'os.symlink("elsewhere", OUT + "/independent")'),
+        "wrong",
+        "is a link",
+        AFTER_FIRST_TRIAL.format(
+            act='os.rename(OUT + "/independent", OUT + "/elsewhere"); os.symlink("elsewhere", OUT + "/independent")'
+        ),
         before=OUTPUTS,
     ),
     "pipe": hostile(
-        "wrong", "no plain file",
+        "wrong",
+        "no plain file",
         AFTER_FIRST_TRIAL.format(act='os.unlink(OUT + "/independent/0.bin"); os.mkfifo(OUT + "/independent/0.bin")'),
         before=OUTPUTS,
     ),
     "forges": hostile(
-        "crashed", "no output of trial 0",
-        "open(sys.argv[3], 'w').write('{\"version\": 1, \"status\": \"ok\", \"message\": \"\"}')\nos._exit(0)",
+        "crashed",
+        "no output of trial 0",
+        'open(sys.argv[3], \'w\').write(\'{"version": 1, "status": "ok", "message": ""}\')\nos._exit(0)',
     ),
     "scribbles": hostile(
-        "crashed", "", "open(sys.argv[3], 'w').write('[' * 100000)\nos._exit(0)",
+        "crashed",
+        "",
+        "open(sys.argv[3], 'w').write('[' * 100000)\nos._exit(0)",
     ),
-}  # fmt: skip
+}
 
 
 # Words of what is found where a sandbox brings back an empty file for anything else than a plain one.

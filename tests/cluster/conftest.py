@@ -73,9 +73,14 @@ class Cluster:
         own["key"].write_bytes(os.urandom(1024))
         # --force: its folder lies below one that others may write.
         self.say(
-            "munged", "--force", f"--key-file={own['key']}", f"--socket={own['socket']}", f"--pid-file={own['pid']}",
-            f"--seed-file={own['seed']}", f"--log-file={own['log']}",
-        )  # fmt: skip
+            "munged",
+            "--force",
+            f"--key-file={own['key']}",
+            f"--socket={own['socket']}",
+            f"--pid-file={own['pid']}",
+            f"--seed-file={own['seed']}",
+            f"--log-file={own['log']}",
+        )
 
     def wait_idle(self) -> None:
         deadline = time.monotonic() + 60

@@ -65,9 +65,7 @@ def at(tmp_path: Path) -> SimpleNamespace:
     for node in ("n1", "n2", "n3", "n4"):
         (tmp_path / node / "tmp").mkdir(parents=True)
     nodes = SimpleNamespace(disk=lambda node: tmp_path / node, jobs=dict, conf=tmp_path / "slurm.conf")
-    return SimpleNamespace(
-        subject=subject, nodes=nodes, records=records, run=run, known={}, where={}, damaged=set()
-    )
+    return SimpleNamespace(subject=subject, nodes=nodes, records=records, run=run, known={}, where={}, damaged=set())
 
 
 def test_a_record_that_is_written_again_is_seen(at: SimpleNamespace) -> None:

@@ -105,8 +105,12 @@ def test_the_command_is_killed_and_typed_again(cluster: Cluster, project: Path) 
 # Each takes minutes: Slurm lets a job that it queues again wait for two, and a limit of four is reached. They run where
 # all are asked for.
 LONG = pytest.mark.skipif(os.environ.get("KERNEL_MATRIX_CLUSTER") != "all", reason="takes KERNEL_MATRIX_CLUSTER=all")
-HOW = ["cancelled", "the controller starts again", pytest.param("requeued", marks=LONG),
-       pytest.param("its node dies", marks=LONG)]  # fmt: skip
+HOW = [
+    "cancelled",
+    "the controller starts again",
+    pytest.param("requeued", marks=LONG),
+    pytest.param("its node dies", marks=LONG),
+]
 
 
 @pytest.mark.parametrize("how", HOW)
@@ -136,10 +140,13 @@ def test_what_happens_to_a_job_loses_nothing(cluster: Cluster, project: Path, ho
 
 @pytest.mark.parametrize(
     ("more", "said"),
-    [(["--partition=nowhere"], "sinfo lists the partitions"), (["--time=600"], "--time chooses a shorter one"),
-     (["--gpu=h200"], "no kernel that was chosen is for cuda"),
-     (["--gpu=l4", "--device=cuda", "--kernel=g"], "sinfo --format")],
-)  # fmt: skip
+    [
+        (["--partition=nowhere"], "sinfo lists the partitions"),
+        (["--time=600"], "--time chooses a shorter one"),
+        (["--gpu=h200"], "no kernel that was chosen is for cuda"),
+        (["--gpu=l4", "--device=cuda", "--kernel=g"], "sinfo --format"),
+    ],
+)
 def test_what_slurm_refuses_is_told_and_leaves_nothing_queued(
     cluster: Cluster, project: Path, more: list[str], said: str
 ) -> None:

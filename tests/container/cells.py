@@ -73,10 +73,14 @@ class AnyCells(ABC):
     def task(self, code: str, timeout_s: float = 60, **options: Any) -> Task:
         name = uuid.uuid4().hex
         return Task(
-            environment=self.environment, name="code", timeout_s=timeout_s,
+            environment=self.environment,
+            name="code",
+            timeout_s=timeout_s,
             request=made(code=textwrap.dedent(code), **options.pop("request", {})),
-            scratch=self.folder / "scratch" / name, log=self.folder / "logs" / f"{name}.log", **options,
-        )  # fmt: skip
+            scratch=self.folder / "scratch" / name,
+            log=self.folder / "logs" / f"{name}.log",
+            **options,
+        )
 
     @abstractmethod
     def __call__(self, code: str, timeout_s: float = 60, **options: Any) -> Answer: ...

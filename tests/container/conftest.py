@@ -64,9 +64,12 @@ def image(engine: Engine, matrix: Matrix, tmp_path_factory: pytest.TempPathFacto
     """The id of the real image of 2.5.0, built where it is not there, and proven."""
     environment = planned(matrix, "2.5.0")
     executor = DockerExecutor(
-        engine, ROOT, cache_folder(), 2,
+        engine,
+        ROOT,
+        cache_folder(),
+        2,
         limits=SandboxLimits(memory_bytes=4 << 30, processes=1024, output_bytes=1 << 30, output_files=65536),
-    )  # fmt: skip
+    )
     record = executor.prepare(environment, ensure_pins(ROOT, environment, matrix)[0])
     assert record.status == "ok", record.message
     return record.image

@@ -102,10 +102,16 @@ class OwnEngine:
         for name in ("docker.pid", "exec/containerd/containerd.pid"):  # a killed one's, perhaps another's by now
             (self.folder / name).unlink(missing_ok=True)
         command = [
-            "dockerd", f"--data-root={self.data}", f"--exec-root={self.folder / 'exec'}", f"--host={self.address}",
-            f"--pidfile={self.folder / 'docker.pid'}", f"--bridge={self.bridge}", "--iptables=false",
-            "--ip6tables=false", *self.options,
-        ]  # fmt: skip
+            "dockerd",
+            f"--data-root={self.data}",
+            f"--exec-root={self.folder / 'exec'}",
+            f"--host={self.address}",
+            f"--pidfile={self.folder / 'docker.pid'}",
+            f"--bridge={self.bridge}",
+            "--iptables=false",
+            "--ip6tables=false",
+            *self.options,
+        ]
         with (self.folder / "dockerd.log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
         until(self.answers, f"a dockerd of our own: see {self.folder / 'dockerd.log'}")

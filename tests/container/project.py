@@ -37,11 +37,14 @@ def begin(
     words = command(project, "matrix", *own, *arguments)
     with (project / "printed").open("wb") as output:
         return subprocess.Popen(
-            [sys.executable, "-c", IMPATIENT, *words[3:]] if impatient else words, cwd=ROOT,
-            env={**os.environ, **variables}, stdout=output, stderr=subprocess.STDOUT,
+            [sys.executable, "-c", IMPATIENT, *words[3:]] if impatient else words,
+            cwd=ROOT,
+            env={**os.environ, **variables},
+            stdout=output,
+            stderr=subprocess.STDOUT,
             # A shell's background job ignores Ctrl-C, and hands that on.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )  # fmt: skip
+        )
 
 
 def printed(project: Path) -> str:

@@ -97,8 +97,11 @@ def test_the_harness_runs_by_what_it_brings(bundle: Bundle) -> None:
     bare = {"PATH": "/usr/bin:/bin", "HOME": os.environ.get("HOME", "/")}
     done = subprocess.run(
         [bundle.folder / "python", "-c", PACKAGES, bundle.folder / "packages", bundle.folder],
-        env=bare, cwd="/", capture_output=True, text=True,
-    )  # fmt: skip
+        env=bare,
+        cwd="/",
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0 and f"(3, 11) {bundle.folder / 'python'}" in done.stdout, done.stderr
     done = subprocess.run([bundle.folder / "run", "schema"], env=bare, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0 and json.loads(done.stdout) == json.loads(
@@ -114,8 +117,10 @@ def test_a_matrix_runs_from_it(bundle: Bundle, tmp_path: Path) -> None:
     done = subprocess.run(
         [bundle.folder / "run", "matrix", "--quick", "--launches=1", f"--matrix={project / 'matrix.yaml'}"],
         env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "KERNEL_MATRIX_CACHE": str(tmp_path / "cache")},
-        cwd=ROOT, capture_output=True, text=True,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     run = latest(project)
     assert run.load().executor == "bundle" and len(run.load().bundle) > 1

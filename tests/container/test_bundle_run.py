@@ -32,10 +32,13 @@ def bundle_run(
 ) -> tuple[int, str, Run]:
     options: dict[str, Any] = {} if user is None else {"user": user, "group": user, "extra_groups": []}
     done = subprocess.run(
-        command(project, "matrix", f"--bundle={bundle}", *arguments), cwd=ROOT, capture_output=True, text=True,
+        command(project, "matrix", f"--bundle={bundle}", *arguments),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
         env={**os.environ, "KERNEL_MATRIX_CACHE": str(cache), "HOME": str(cache), "PYTHONDONTWRITEBYTECODE": "1"},
         **options,
-    )  # fmt: skip
+    )
     return done.returncode, done.stdout + done.stderr, latest(project)
 
 
@@ -77,10 +80,19 @@ def test_nothing_is_left_mounted_or_running(as_root: tuple[Path, Run], unpacked:
 
 
 def test_without_root_it_runs_the_same(unpacked: Path, as_root: tuple[Path, Run]) -> None:
-    able = subprocess.run(
-        [sys.executable, "-c", "import harness.workflow.matrix"], cwd=ROOT, capture_output=True, text=True,
-        user=NOBODY, group=NOBODY, extra_groups=[],
-    ) if readable(Path(sys.executable)) else None  # fmt: skip
+    able = (
+        subprocess.run(
+            [sys.executable, "-c", "import harness.workflow.matrix"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            user=NOBODY,
+            group=NOBODY,
+            extra_groups=[],
+        )
+        if readable(Path(sys.executable))
+        else None
+    )
     if able is None or able.returncode:
         pytest.skip("another user cannot run this Python, or read this checkout")
     folder = Path(tempfile.mkdtemp(prefix="kernel-matrix-"))

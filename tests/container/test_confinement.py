@@ -48,8 +48,12 @@ def listener() -> Iterator[tuple[int, str, list[object]]]:
 
 def addresses() -> list[str]:
     """This machine's own, the bridge of its engine among them; two interfaces may share one."""
-    found = {entry.address for entries in psutil.net_if_addrs().values() for entry in entries
-             if entry.family == socket.AF_INET}  # fmt: skip
+    found = {
+        entry.address
+        for entries in psutil.net_if_addrs().values()
+        for entry in entries
+        if entry.family == socket.AF_INET
+    }
     assert "127.0.0.1" in found
     return sorted(found)
 
@@ -100,9 +104,22 @@ def test_it_sees_no_file_and_no_process_of_the_machine(any_cells: AnyCells, tmp_
         result["hostname"] = open("/etc/hostname").read()
         result["processes"] = str(sum(name.isdigit() for name in os.listdir("/proc")))
         """,
-        paths=[*map(str, paths), f"/proc/1/root{secret}", "/work", "/root", "/etc/shadow", "/var/run/docker.sock",
-               "/dev/vda", "/dev/mem", "/dev/kmsg", "/proc/kcore", "/proc/1/environ", "/proc/1/mem", "/proc/1/root"],
-    )  # fmt: skip
+        paths=[
+            *map(str, paths),
+            f"/proc/1/root{secret}",
+            "/work",
+            "/root",
+            "/etc/shadow",
+            "/var/run/docker.sock",
+            "/dev/vda",
+            "/dev/mem",
+            "/dev/kmsg",
+            "/proc/kcore",
+            "/proc/1/environ",
+            "/proc/1/mem",
+            "/proc/1/root",
+        ],
+    )
     assert socket.gethostname() not in result.pop("hostname")
     assert int(result.pop("processes")) <= (2 if isinstance(any_cells, Cells) else 3), "what keeps it, and this"
     assert len(result) == 17 and not achieved(result), achieved(result)

@@ -33,7 +33,7 @@ from tests.container.project import (
     make_small_project,
     now_in,
     printed,
-)  # fmt: skip
+)
 from tests.projects import attempt, command, latest
 
 pytestmark = [pytest.mark.container, pytest.mark.timeout(900)]
@@ -99,9 +99,13 @@ def test_a_context_that_does_not_exist_is_named(monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("DOCKER_HOST", "unix:///nowhere.sock"), ("DOCKER_HOST", "tcp://127.0.0.1:9"), ("DOCKER_HOST", "nonsense://x"),
-     ("DOCKER_TLS_VERIFY", "1")],
-)  # fmt: skip
+    [
+        ("DOCKER_HOST", "unix:///nowhere.sock"),
+        ("DOCKER_HOST", "tcp://127.0.0.1:9"),
+        ("DOCKER_HOST", "nonsense://x"),
+        ("DOCKER_TLS_VERIFY", "1"),
+    ],
+)
 def test_an_engine_that_cannot_be_had_is_one_error(
     name: str, value: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -16,19 +16,27 @@ pytestmark = [pytest.mark.container, pytest.mark.timeout(1500)]
 
 CONTAINED: dict[str, Hostile] = {
     "hogs_memory": hostile(
-        "killed", "killed at its memory limit of 1.5 GiB", "while True: kept.append(bytearray(1 << 26))",
+        "killed",
+        "killed at its memory limit of 1.5 GiB",
+        "while True: kept.append(bytearray(1 << 26))",
         before="kept = []",
     ),
     "hogs_memory_when_timed": hostile(
-        "ok", "", "while TIMING: kept.append(bytearray(1 << 26))\nreturn right(x)", before="kept = []",
-        timed="killed", timed_said="killed at its memory limit of 1.5 GiB",
+        "ok",
+        "",
+        "while TIMING: kept.append(bytearray(1 << 26))\nreturn right(x)",
+        before="kept = []",
+        timed="killed",
+        timed_said="killed at its memory limit of 1.5 GiB",
     ),
     "fills_its_folder": hostile(
-        "killed", "killed at its output limit of 0.25 GiB",
+        "killed",
+        "killed at its output limit of 0.25 GiB",
         "with open('/out/filler', 'wb', 0) as file:\n    while True: file.write(bytes(1 << 24))",
     ),
     "runs_what_it_wrote": hostile(
-        "ok", "",
+        "ok",
+        "",
         """
         import shutil, subprocess
         shutil.copy("/bin/true", "/out/true")
@@ -37,11 +45,22 @@ CONTAINED: dict[str, Hostile] = {
         """,
         timed="ok",
     ),
-}  # fmt: skip
+}
 MEET_THE_EXECUTOR = (
-    "right", "exits", "exits_when_timed", "shouts", "daemon", "unprintable", "leaves_unwritten",
-    "replaces_clock_below_python", "links", "links_folder", "pipe", "forges", "scribbles",
-)  # fmt: skip
+    "right",
+    "exits",
+    "exits_when_timed",
+    "shouts",
+    "daemon",
+    "unprintable",
+    "leaves_unwritten",
+    "replaces_clock_below_python",
+    "links",
+    "links_folder",
+    "pipe",
+    "forges",
+    "scribbles",
+)
 ALL = {name: HOSTILE[name] for name in MEET_THE_EXECUTOR} | CONTAINED
 
 

@@ -51,12 +51,13 @@ BOMBS = {
 AT_A_LIMIT = {
     "memory": ("held = []\nwhile True: held.append(bytearray(1 << 24))", "its memory limit of 0.5 GiB"),
     "memory of a child": (
-        f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {CHILD!r}])", "its memory limit"
+        f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {CHILD!r}])",
+        "its memory limit",
     ),
     **{name: (f"import os, threading, time\n{bomb}", "its limit of 96 processes") for name, bomb in BOMBS.items()},
     "a sparse file": ("open('/out/w0/x', 'wb').truncate(1 << 40)", "its output limit: it left more than"),
     "names too deep": (DEEP, "its output limit: it left a file that cannot be kept: File name too long"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", AT_A_LIMIT)
@@ -79,7 +80,7 @@ NO_RESULTS = {
     "a folder": "os.mkdir('/out/result.json')",
     "a link": "os.symlink('/etc/passwd', '/out/result.json')",
     "an endless link": "os.symlink('/dev/zero', '/out/result.json')",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("act", NO_RESULTS.values(), ids=NO_RESULTS)
@@ -189,9 +190,7 @@ def test_how_it_ends_is_distinguished(any_cells: AnyCells, code: str, how: str) 
     assert answer.result is None and answer.ended.how == how and not answer.ended.killed_by
 
 
-@pytest.mark.parametrize(
-    ("code", "how"), [("os._exit(200)", "exited with 200"), ("os.kill(-1, 9)", "exited with 1")]
-)
+@pytest.mark.parametrize(("code", "how"), [("os._exit(200)", "exited with 200"), ("os.kill(-1, 9)", "exited with 1")])
 def test_how_it_ends_in_a_container(cells: Cells, code: str, how: str) -> None:
     """The keeper outlives a cell that kills all it can."""
     answer = cells(f"import os; {code}")
@@ -301,18 +300,33 @@ def test_the_truth_of_one_cell_serves_the_next(engine: Engine, image: str, tmp_p
     truth = tmp_path / "truth"
     request = {
         "workload": {"id": "w", "dtype": "float32", **shape, "recipes": {"independent": 3}, "problem": None},
-        "seed": 0, "threads": 2, "device": "cpu", "references": ["flash"], "candidate": None, "candidate_out": "",
-        "precision": None, "truth_dir": str(truth), "arrays": "", "array_trials": 0, "decides": "rounding",
+        "seed": 0,
+        "threads": 2,
+        "device": "cpu",
+        "references": ["flash"],
+        "candidate": None,
+        "candidate_out": "",
+        "precision": None,
+        "truth_dir": str(truth),
+        "arrays": "",
+        "array_trials": 0,
+        "decides": "rounding",
         "limits": {"rounding": 4.0, "strict": 1e-3, "kernelbench": 1e-4},
-    }  # fmt: skip
+    }
 
     def judge(*writes: Path) -> tuple[dict[str, object], dict[Path, int]]:
         answer = executor.run(
             Task(
-                environment="here", name="judge", request=asked("judge", request), scratch=tmp_path / "scratch",
-                log=tmp_path / "log", timeout_s=120, reads=(truth,), writes=writes,
+                environment="here",
+                name="judge",
+                request=asked("judge", request),
+                scratch=tmp_path / "scratch",
+                log=tmp_path / "log",
+                timeout_s=120,
+                reads=(truth,),
+                writes=writes,
             )
-        )  # fmt: skip
+        )
         assert answer.result is not None, answer.ended.log
         return answer.result, {path: path.stat().st_mtime_ns for path in truth.rglob("*.truth")}
 

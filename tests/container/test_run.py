@@ -108,8 +108,10 @@ def test_both_executors_give_the_same_bits(both: dict[str, Ran]) -> None:
     assert inside.keys() == outside.keys() and len(inside) == 2 * 3 * 4
     compilers = {
         (executor, build.environment): build.compiler
-        for executor, ran in both.items() for build in ran.run.builds() if build.device == "cpu"
-    }  # fmt: skip
+        for executor, ran in both.items()
+        for build in ran.run.builds()
+        if build.device == "cpu"
+    }
     compared = 0
     for place, digests in inside.items():
         environment, _, name = place

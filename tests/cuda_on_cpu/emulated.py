@@ -103,8 +103,9 @@ class Emulated:
     def __init__(self, program: Path) -> None:
         self.folder = Path(tempfile.mkdtemp(dir=program.parent))
         self.errors = (self.folder / "errors").open("w+")
-        self.process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors,
-                                        text=True)  # fmt: skip
+        self.process = subprocess.Popen(
+            [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True
+        )
         self.tunables = self._line()
 
     def __call__(
@@ -120,8 +121,14 @@ class Emulated:
             print(*words, file=self.process.stdin, flush=True)
         code, launches, blocks, conflicts, choice = self._line().split(maxsplit=4)
         output = np.frombuffer(paths[1].read_bytes(), inputs[0].dtype).reshape(problem.shape)
-        return Answer(code=int(code), launches=int(launches), blocks=int(blocks), bank_conflicts=int(conflicts),
-                      choice=choice, output=output)  # fmt: skip
+        return Answer(
+            code=int(code),
+            launches=int(launches),
+            blocks=int(blocks),
+            bank_conflicts=int(conflicts),
+            choice=choice,
+            output=output,
+        )
 
     def _line(self) -> str:
         assert self.process.stdout is not None
@@ -156,9 +163,13 @@ def make_inputs(problem: Problem, seed: int, spread: float = 1.0) -> list[np.nda
 
 
 def right(
-    kernel: Emulated, problem: Problem, seed: int = 0, schedule: int = 1, device: Device | None = None,
+    kernel: Emulated,
+    problem: Problem,
+    seed: int = 0,
+    schedule: int = 1,
+    device: Device | None = None,
     inputs: Sequence[np.ndarray] | None = None,
-) -> Answer:  # fmt: skip
+) -> Answer:
     """What the kernel answers on these inputs, or on drawn ones, which is right."""
     inputs = inputs or make_inputs(problem, seed)
     answer = kernel(problem, inputs, schedule, device)

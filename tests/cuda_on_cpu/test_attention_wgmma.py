@@ -111,16 +111,22 @@ def test_what_is_left_to_attention_mma(kernel: Emulated, device: Device, scale: 
 # One statement of the kernel each: what stands there, and what is put in its place.
 FAULTS = {
     "keys not awaited": ("wait(shared_.k_filled[at_.stage], at_.parity);\n        if (kTurns)", "if (kTurns)"),
-    "stage never released": ("wgmma_wait_group<1>(scores);\n        release(shared_.k_used[at_.stage]);",
-                             "wgmma_wait_group<1>(scores);"),
+    "stage never released": (
+        "wgmma_wait_group<1>(scores);\n        release(shared_.k_used[at_.stage]);",
+        "wgmma_wait_group<1>(scores);",
+    ),
     "scores not awaited": ("wgmma_wait_group<1>(scores);", "wgmma_wait_group<2>(scores);"),
-    "weights overwritten": ("exponentials<MASKED>(scores, rows, shrink, shape_.scale_log2);",
-                            "exponentials<MASKED>(scores, rows, shrink, shape_.scale_log2); round(scores, weights);"),
+    "weights overwritten": (
+        "exponentials<MASKED>(scores, rows, shrink, shape_.scale_log2);",
+        "exponentials<MASKED>(scores, rows, shrink, shape_.scale_log2); round(scores, weights);",
+    ),
     "panels elsewhere": ("shared_address(shared.v), S::kBlockN * ptx::kRowBytes", "shared_address(shared.v), 1024"),
-    "no fence": ("        ptx::wgmma_fence();\n#pragma unroll\n        for (int key",
-                 "#pragma unroll\n        for (int key"),
+    "no fence": (
+        "        ptx::wgmma_fence();\n#pragma unroll\n        for (int key",
+        "#pragma unroll\n        for (int key",
+    ),
     "stream not awaited": ("    ptx::wait_for_stream();\n", ""),
-}  # fmt: skip
+}
 
 
 @pytest.mark.slow  # a program is compiled for each

@@ -51,9 +51,18 @@ def test_wrong_outputs(planted: Emulated, fault: int, always: bool) -> None:
         (13, "not to the caller's"),
         (14, "1 allocations were not freed"),
     ],
-    ids=["shared", "global", "half at a barrier", "lanes apart", "one leaves", "other count", "misaligned",
-         "other stream", "not freed"],
-)  # fmt: skip
+    ids=[
+        "shared",
+        "global",
+        "half at a barrier",
+        "lanes apart",
+        "one leaves",
+        "other count",
+        "misaligned",
+        "other stream",
+        "not freed",
+    ],
+)
 def test_faults_that_end_the_program(planted: Emulated, fault: int, words: str) -> None:
     with pytest.raises(Faulted, match=words):
         run(planted, fault, schedule=1)

@@ -96,26 +96,57 @@ class Steps:
         job = {"number": 0, "condition": {}, "trials": [0], "repeats": 1, "patience_s": 5.0}
         self.requests: dict[str, dict[str, Any]] = {
             "store": {
-                "problem": str(path), "out": str(store), "seed": 0, "trials": 2, "dtype": "float32",
-                "most_bytes": 1 << 30, "operator": None,
+                "problem": str(path),
+                "out": str(store),
+                "seed": 0,
+                "trials": 2,
+                "dtype": "float32",
+                "most_bytes": 1 << 30,
+                "operator": None,
             },
             "candidate": {**common, "kernel": kernel, "out": str(self.out)},
             "judge": {
-                **common, "device": "cpu", "references": [protocol.MODEL], "candidate_out": str(self.out),
-                "truth_dir": str(folder / "truth"), "arrays": "", "array_trials": 0, "decides": "rounding",
-                "limits": LIMITS, "power": True, "precision": None, "candidate": None,
+                **common,
+                "device": "cpu",
+                "references": [protocol.MODEL],
+                "candidate_out": str(self.out),
+                "truth_dir": str(folder / "truth"),
+                "arrays": "",
+                "array_trials": 0,
+                "decides": "rounding",
+                "limits": LIMITS,
+                "power": True,
+                "precision": None,
+                "candidate": None,
             },
             "time": {
-                "workloads": [case], "seed": 0, "threads": 1, "device": "cpu", "rows": [["problem", protocol.MODEL]],
-                "order_seed": 3, "timing": TIMING, "expected_sha256": {}, "limits": {}, "memory": True,
+                "workloads": [case],
+                "seed": 0,
+                "threads": 1,
+                "device": "cpu",
+                "rows": [["problem", protocol.MODEL]],
+                "order_seed": 3,
+                "timing": TIMING,
+                "expected_sha256": {},
+                "limits": {},
+                "memory": True,
             },
             "conditions": {
-                **common, "kernel": kernel, "out": str(folder / "conditions"), "jobs": [job], "libraries": {},
+                **common,
+                "kernel": kernel,
+                "out": str(folder / "conditions"),
+                "jobs": [job],
+                "libraries": {},
             },
             "profile": {
-                **common, "kernel": kernel, "target": protocol.KERNEL, "device": "cpu", "calls": 3, "most_s": 0.1,
+                **common,
+                "kernel": kernel,
+                "target": protocol.KERNEL,
+                "device": "cpu",
+                "calls": 3,
+                "most_s": 0.1,
             },
-        }  # fmt: skip
+        }
 
     def run(self, *steps: tuple[str, str]) -> list[dict[str, Any]]:
         """The results of tasks, in their order, each with a fault planted in a function, or in none."""
@@ -180,7 +211,10 @@ OWN = {
     "its name": ("class Model(", "class Other(", "store", "crashed", "NameError"),
     "its syntax": ("def get_inputs():", "def get_inputs(:", "store", "crashed", "SyntaxError"),
     "what it returns": (
-        "return [torch.randn(4, 32)]", "return [torch.rand(4).sort()[0], object()]", "store", "crashed",
+        "return [torch.randn(4, 32)]",
+        "return [torch.rand(4).sort()[0], object()]",
+        "store",
+        "crashed",
         "cannot be stored",
     ),
     "a module of torch": ("import torch\n", "import torch.nothing\n", "store", "crashed", "torch.nothing"),
@@ -188,27 +222,31 @@ OWN = {
     "its call": ("    pass", "    def forward(self, x):\n        return x @ x", "candidate", "crashed", "RuntimeError"),
     "its signature": ("    pass", "    def forward(self):\n        return 0", "candidate", "crashed", "TypeError"),
     "its refusal": (
-        "    pass", "    def forward(self, x):\n        raise NotImplementedError", "candidate", "unsupported",
+        "    pass",
+        "    def forward(self, x):\n        raise NotImplementedError",
+        "candidate",
+        "unsupported",
         "NotImplementedError",
     ),
     "no forward": ("(Model):\n    pass", "(torch.nn.Module):\n    pass", "candidate", "crashed", "TypeError"),
     "no ModelNew": ("class ModelNew", "class Else", "candidate", "crashed", "defines no ModelNew"),
     "its model's call": ("torch.relu(self", "torch.relu(1 / 0 * self", "judge", "unsupported", "ZeroDivisionError"),
     "what an operator refuses": ("torch.relu(", "torch.linalg.inv(", "judge", "unsupported", "inv"),
-}  # fmt: skip
+}
 # What keeps it from running and is no failure of its own: the same columns, with who failed and what to do.
 KEPT = {
     "a package": ("import torch\n", "import torch, nothere.part\n", Fault.ENVIRONMENT, "package that brings nothere"),
     "memory": ("return [32]", "raise MemoryError", Fault.LIMIT, "limits.memory_gib"),
     "allocation": ("return [32]", "torch.empty(1 << 60)", Fault.LIMIT, "limits.memory_gib"),
     "rights": ("return [32]", "raise PermissionError(13, 'no')", Fault.LIMIT, "TMPDIR"),
-    "threads": ("return [32]", "raise RuntimeError(\"can't start new thread\")", Fault.LIMIT, "limits.processes"),
+    "threads": ("return [32]", 'raise RuntimeError("can\'t start new thread")', Fault.LIMIT, "limits.processes"),
     "a cause": (
         "return [32]",
         "try:\n        import nothere\n    except ImportError as e:\n        raise ValueError('no') from e",
-        Fault.ENVIRONMENT, "nothere",
+        Fault.ENVIRONMENT,
+        "nothere",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", OWN)

@@ -21,10 +21,15 @@ from tests.projects import HEAD, make_project
 from tests.wheels import write_wheel
 
 pytestmark = [
-    pytest.mark.environments, pytest.mark.alone, pytest.mark.slow, pytest.mark.timeout(3600),
-    pytest.mark.skipif(not os.environ.get("KERNEL_MATRIX_COMPONENTS"), reason="it makes six environments, in some ten "
-                       "minutes: KERNEL_MATRIX_COMPONENTS=1 runs it"),
-]  # fmt: skip
+    pytest.mark.environments,
+    pytest.mark.alone,
+    pytest.mark.slow,
+    pytest.mark.timeout(3600),
+    pytest.mark.skipif(
+        not os.environ.get("KERNEL_MATRIX_COMPONENTS"),
+        reason="it makes six environments, in some ten minutes: KERNEL_MATRIX_COMPONENTS=1 runs it",
+    ),
+]
 OWN = "  - {{torch: '{0}', cuda: '12.1', python: '3.11', packages: [matrixdemo=={1}, matrixother=={1}]}}"
 DEMO = "import time\ndef scaled(x):\n    return x * {0}\ndef waited(x):\n    time.sleep({1})\n    return x * 2.0\n"
 PROBLEM = """\

@@ -55,9 +55,14 @@ class Bench:
     ) -> tuple[list[ConditionResult], int]:
         """(results of all conditions whose job ended, the process's exit code) of the kernel with a fault."""
         return self.environment.conditions(
-            kernel_of(artifact) if artifact else self.faulty, CASE, conditions, self.out,
-            libraries={"stack": str(self.probe)}, FAULTY_KERNEL=fault, **asked,
-        )  # fmt: skip
+            kernel_of(artifact) if artifact else self.faulty,
+            CASE,
+            conditions,
+            self.out,
+            libraries={"stack": str(self.probe)},
+            FAULTY_KERNEL=fault,
+            **asked,
+        )
 
 
 @pytest.fixture(scope="module")
@@ -209,8 +214,11 @@ def test_ignored_strides_are_wrong(benches: list[Bench]) -> None:
     assert built["status"] == "ok", built["log_excerpt"]
     ignoring, _ = benches[0].run(listed, "none", artifact=built["artifact"])
     assert {r.condition.layout: r.status for r in ignoring} == {
-        "contiguous": "ok", "offset": "ok", "misaligned": "ok", "strided": "wrong"
-    }  # fmt: skip
+        "contiguous": "ok",
+        "offset": "ok",
+        "misaligned": "ok",
+        "strided": "wrong",
+    }
 
 
 def test_a_race_gives_other_bits(bench: Bench) -> None:

@@ -57,9 +57,13 @@ def start(place: Path, code: str, *, name: str = "observe", tail: str = TAIL, **
     (worker / "worker").mkdir(parents=True)
     (worker / "worker" / "__main__.py").write_text(HEAD + textwrap.dedent(code) + tail)
     task = Task(
-        environment="e", name=name, request=wire.EmptyRequest(), scratch=place / label, log=place / f"{label}.log",
+        environment="e",
+        name=name,
+        request=wire.EmptyRequest(),
+        scratch=place / label,
+        log=place / f"{label}.log",
         **{"timeout_s": 60, **options},
-    )  # fmt: skip
+    )
     variables = {"PYTHONPATH": str(worker), "PYTHONDONTWRITEBYTECODE": "1"}
     process = Process(python=Path(sys.executable), environment=None, worker=worker, variables=variables)
     namespaces = grant()[0]
@@ -322,9 +326,13 @@ def test_a_harness_that_is_killed_leaves_nothing(place: Path) -> None:
 def test_without_namespaces_a_task_runs_as_it_did(tmp_path: Path) -> None:
     executor = Plain(tmp_path / "cache", threads=2)
     task = Task(
-        environment="e", name="observe", request=wire.ObserveRequest(threads=2, verify=False, variables=[]),
-        scratch=tmp_path / "scratch", log=tmp_path / "log", timeout_s=60,
-    )  # fmt: skip
+        environment="e",
+        name="observe",
+        request=wire.ObserveRequest(threads=2, verify=False, variables=[]),
+        scratch=tmp_path / "scratch",
+        log=tmp_path / "log",
+        timeout_s=60,
+    )
     answer = executor.run(task)
     assert answer.result is not None, answer.ended.log
     assert answer.result["confinement"]["seccomp"] == 0 and answer.result["confinement"]["user_id"] == os.getuid()

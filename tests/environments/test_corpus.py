@@ -14,9 +14,13 @@ pytestmark = [pytest.mark.environments, pytest.mark.timeout(1500)]
 
 # What shares a run costs about 10 s a candidate on a quiet machine of two processors.
 HOSTILE = (
-    "keeps_sometimes", "leaves_answers_in_tmp", "slows_all_clocks_in_c", "cpp_keeps_by_samples", "cpp_computes_at_read",
+    "keeps_sometimes",
+    "leaves_answers_in_tmp",
+    "slows_all_clocks_in_c",
+    "cpp_keeps_by_samples",
+    "cpp_computes_at_read",
     "cpp_jumps_over_clock",
-)  # fmt: skip
+)
 HONEST = ("slow_first_call", "autotunes", "same_buffer")
 
 

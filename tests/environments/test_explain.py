@@ -76,8 +76,10 @@ def test_records_say_what_the_kernel_did(finished: Finished) -> None:
         assert all(result.status == "wrong" and result.passed == 0 for result in ran)
         assert all(len(r.output_sha256) == len(r.input_sha256) for r in ran)
         if record.experiment == "poison":
-            digests = {site: {str(r.output_sha256) for r in ran if r.condition.site == site} for site in
-                       ("output", "stack", "heap")}  # fmt: skip
+            digests = {
+                site: {str(r.output_sha256) for r in ran if r.condition.site == site}
+                for site in ("output", "stack", "heap")
+            }
             assert {site: len(found) for site, found in digests.items()} == {"output": 4, "stack": 1, "heap": 1}
         if record.experiment == "predecessor":
             assert ran[-1].condition.before == "fresh" and ran[-1].runs == 2

@@ -57,8 +57,10 @@ def test_a_folder_of_unmodified_files_runs_on_both_versions(finished: Run) -> No
     record = finished.load().kernelbench
     assert record is not None and record.missing == ["level1/2_LayerNorm.py"] and not record.unused
     assert set(record.pairs.values()) == {
-        "level1/1_Matrix_product.py", "level1/3_Embedding.py", "level3/7_Attention_with_dropout.py",
-    }  # fmt: skip
+        "level1/1_Matrix_product.py",
+        "level1/3_Embedding.py",
+        "level3/7_Attention_with_dropout.py",
+    }
     validations = finished.validations()
     assert len(validations) == 6 and {v.status for v in validations} == {"ok"}
     assert all(("held against Model" in v.message) == ("dropout" in v.kernel) for v in validations)

@@ -48,9 +48,16 @@ def attention(q, k, v, causal, scale):
     return torch.matmul(torch.softmax(scores, -1), v)
 """
 WORKLOAD = {
-    "id": "w", "dtype": "float32", "batch": 1, "heads": 2, "seq_len": 33, "head_dim": 64, "causal": True,
-    "scale": 0.125, "recipes": {"independent": 2},
-}  # fmt: skip
+    "id": "w",
+    "dtype": "float32",
+    "batch": 1,
+    "heads": 2,
+    "seq_len": 33,
+    "head_dim": 64,
+    "causal": True,
+    "scale": 0.125,
+    "recipes": {"independent": 2},
+}
 
 
 def compiled(folder: Path, name: str, source: str, *flags: str) -> Path:
@@ -110,15 +117,27 @@ def test_the_other_kind_of_strings_is_told_by_its_mark(environments: list[Enviro
 @pytest.mark.parametrize(
     ("name", "source", "kind", "said"),
     [
-        ("mine.so", "extern \"C\" void PyGen_Gone();\nextern \"C\" void* PyInit_mine() { PyGen_Gone(); return 0; }",
-         "python", "it needs PyGen_Gone"),
-        ("mine.so", "extern \"C\" void cudaGone();\nextern \"C\" void* PyInit_mine() { cudaGone(); return 0; }",
-         "symbol", "it needs cudaGone"),
-        ("mine.cpython-310-x86_64-linux-gnu.so", "extern \"C\" void* PyInit_mine() { return 0; }",
-         "python", "built for Python 3.10"),
+        (
+            "mine.so",
+            'extern "C" void PyGen_Gone();\nextern "C" void* PyInit_mine() { PyGen_Gone(); return 0; }',
+            "python",
+            "it needs PyGen_Gone",
+        ),
+        (
+            "mine.so",
+            'extern "C" void cudaGone();\nextern "C" void* PyInit_mine() { cudaGone(); return 0; }',
+            "symbol",
+            "it needs cudaGone",
+        ),
+        (
+            "mine.cpython-310-x86_64-linux-gnu.so",
+            'extern "C" void* PyInit_mine() { return 0; }',
+            "python",
+            "built for Python 3.10",
+        ),
         ("mine.so", "int nothing;", "interface", "neither PyInit_mine nor attention_forward"),
     ],
-)  # fmt: skip
+)
 def test_what_the_loader_misses_is_named(
     environments: list[Environment], tmp_path: Path, name: str, source: str, kind: str, said: str
 ) -> None:

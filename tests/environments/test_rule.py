@@ -102,9 +102,7 @@ def test_sums_in_float16_are_right_where_they_are_declared(environments: list[En
     solution = ONE_BY_ONE.replace("torch.zeros(64, 64)", "torch.zeros(64, 64, dtype=x.dtype)")
     for name, declared, status in (("plain", None, "wrong"), ("declared", ["float16_sums"], "ok")):
         (tmp_path / name).mkdir()
-        result = judged(
-            environments[-1], "float16", "x @ y", PRODUCT, solution, tmp_path / name, precision=declared
-        )
+        result = judged(environments[-1], "float16", "x @ y", PRODUCT, solution, tmp_path / name, precision=declared)
         assert result["status"] == status, result["message"]
 
 

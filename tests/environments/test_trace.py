@@ -19,9 +19,21 @@ pytestmark = [pytest.mark.environments, pytest.mark.timeout(900)]
 
 
 SAMPLE = (  # of tests/programs: each shows something that the others do not; `python -m tests.programs` has them all
-    "bfloat16", "checkpointing", "convnet", "cosine", "custom_function", "encoder", "language_model",
-    "lstm", "nondeterministic", "pooled_integers", "raises", "same_kind", "sparse", "transposed",
-)  # fmt: skip
+    "bfloat16",
+    "checkpointing",
+    "convnet",
+    "cosine",
+    "custom_function",
+    "encoder",
+    "language_model",
+    "lstm",
+    "nondeterministic",
+    "pooled_integers",
+    "raises",
+    "same_kind",
+    "sparse",
+    "transposed",
+)
 
 
 @pytest.mark.parametrize("name", SAMPLE)
@@ -35,8 +47,9 @@ def test_the_extracted_script_shows_it_alone(pinned_pythons: list[Path], tmp_pat
     traced("two_changes", tmp_path / "out", "--extract")
     script = tmp_path / "out" / "alone" / "alone.py"
     assert len(script.read_text().splitlines()) <= 60
-    printed = [subprocess.run([python, script], capture_output=True, text=True, check=True).stdout for python in
-               pinned_pythons]  # fmt: skip
+    printed = [
+        subprocess.run([python, script], capture_output=True, text=True, check=True).stdout for python in pinned_pythons
+    ]
     assert "bits equal: True" in printed[0] and "bits equal: False" in printed[1]
 
 

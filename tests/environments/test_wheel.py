@@ -41,13 +41,16 @@ def test_it_brings_one_name_and_what_projects_need_not_hold(installed: Path) -> 
     assert not [name for name in ("harness", "reports", "csrc", "docker/pins") if (package.parent / name).exists()]
     there = {path.relative_to(package).as_posix() for path in package.rglob("*")}
     assert there >= {
-        "csrc/attention.h", "csrc/attention_binding.cpp", "csrc/probes/attention_call.cpp", "docker/Dockerfile",
-        "docker/pins/torch2.5.0-pypi-py311.txt", "harness/worker/judge.py", "reports/render/templates/index.html.j2",
-    }  # fmt: skip
+        "csrc/attention.h",
+        "csrc/attention_binding.cpp",
+        "csrc/probes/attention_call.cpp",
+        "docker/Dockerfile",
+        "docker/pins/torch2.5.0-pypi-py311.txt",
+        "harness/worker/judge.py",
+        "reports/render/templates/index.html.j2",
+    }
     assert not any(
-        part in name
-        for name in there
-        for part in ("fault_cases", "reports/records", "reports/examples", "__pycache__")
+        part in name for name in there for part in ("fault_cases", "reports/records", "reports/examples", "__pycache__")
     )
 
 
@@ -56,7 +59,7 @@ def test_a_matrix_runs_from_it_in_a_foreign_folder(installed: Path, tmp_path: Pa
     (tmp_path / "matrix.yaml").write_text(head("2.1.0", "2.5.0") + KERNEL + WORKLOADS)
     for name in ("harness", "reports"):  # the project's own, which are not ours
         (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").write_text("raise ImportError('the project\'s own')\n")
+        (tmp_path / name / "__init__.py").write_text("raise ImportError('the project's own')\n")
     words = [installed / "bin" / "kernel-matrix", "matrix", "--executor=venv", "--launches=1"]
     variables = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(words, cwd=tmp_path, env=variables, capture_output=True, text=True)

@@ -20,15 +20,24 @@ FAULTS = {
     "ignores the mask": ("(head.mask && !head.mask[pair])", "false"),
     "ignores the additive mask": ("if (head.bias) score += head.bias[pair];", ""),
     "as many keys as queries": ("            keys,\n", "            std::min(keys, rows),\n"),
-    "interleaves the heads": ("number / (p.heads / options.kv_heads)",
-                              "number / p.heads * options.kv_heads + number % options.kv_heads"),
+    "interleaves the heads": (
+        "number / (p.heads / options.kv_heads)",
+        "number / p.heads * options.kv_heads + number % options.kv_heads",
+    ),
     "NaN where nothing is seen": ("if (sum == 0.0f) return;", ""),
     "ignores the draws": ("!head.keep ? 1.0f", "true ? 1.0f"),
-}  # fmt: skip
+}
 CASE: dict[str, Any] = {
-    "id": "w", "dtype": "float32", "batch": 2, "heads": 4, "seq_len": 33, "head_dim": 64, "causal": False,
-    "scale": 0.125, "recipes": {"independent": 2, "shared_qkv": 1},
-}  # fmt: skip
+    "id": "w",
+    "dtype": "float32",
+    "batch": 2,
+    "heads": 4,
+    "seq_len": 33,
+    "head_dim": 64,
+    "causal": False,
+    "scale": 0.125,
+    "recipes": {"independent": 2, "shared_qkv": 1},
+}
 OPTIONS: dict[str, dict[str, Any]] = {
     "keys": {"kv_len": 50},
     "fewer keys, causal": {"kv_len": 20, "causal": True},

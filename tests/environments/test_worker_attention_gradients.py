@@ -15,9 +15,17 @@ from tests.environments.verbs import Environment
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(900)]
 
 CASE: dict[str, Any] = {
-    "id": "w", "dtype": "float32", "batch": 2, "heads": 4, "seq_len": 33, "head_dim": 64, "causal": False,
-    "scale": 0.125, "recipes": {"independent": 2, "shared_qkv": 1}, "backward": True,
-}  # fmt: skip
+    "id": "w",
+    "dtype": "float32",
+    "batch": 2,
+    "heads": 4,
+    "seq_len": 33,
+    "head_dim": 64,
+    "causal": False,
+    "scale": 0.125,
+    "recipes": {"independent": 2, "shared_qkv": 1},
+    "backward": True,
+}
 EVERYTHING = {"dropout": 0.25, "kv_heads": 2, "mask": "random"}
 PARTS = ["output", "grad of q", "grad of k", "grad of v"]
 FILLED = "std::fill(to_k, to_k + shared, 0.0f), std::fill(to_v, to_v + shared, 0.0f);\n            "
@@ -26,15 +34,31 @@ UNMASKED = "Head all = head;\n    all.causal = false;\n    softmax(all, row, p);
 FAULTS: dict[str, tuple[str, str, dict[str, Any], list[str]]] = {
     "": ("", "", EVERYTHING, []),
     "without rowsum(dO O)": ("p[key] * delta)", "0 * delta)", {}, PARTS[1:3]),
-    "dK without the scale": ("add(dk + key * width, d_score,", "add(dk + key * width, d_score / head.scale,", {},
-                             ["grad of k"]),
-    "dV without dropout's scale": ("add(dv + key * width, weight,", "add(dv + key * width, std::min(weight, p[key]),",
-                                   EVERYTHING, ["grad of v"]),
-    "causal in its forward pass alone": ("const float delta", f"{UNMASKED}const float delta", {"causal": True},
-                                         PARTS[1:]),
-    "one of the heads that share": ("const std::ptrdiff_t first =", f"{FILLED}const std::ptrdiff_t first =",
-                                    {"kv_heads": 2}, PARTS[2:]),
-}  # fmt: skip
+    "dK without the scale": (
+        "add(dk + key * width, d_score,",
+        "add(dk + key * width, d_score / head.scale,",
+        {},
+        ["grad of k"],
+    ),
+    "dV without dropout's scale": (
+        "add(dv + key * width, weight,",
+        "add(dv + key * width, std::min(weight, p[key]),",
+        EVERYTHING,
+        ["grad of v"],
+    ),
+    "causal in its forward pass alone": (
+        "const float delta",
+        f"{UNMASKED}const float delta",
+        {"causal": True},
+        PARTS[1:],
+    ),
+    "one of the heads that share": (
+        "const std::ptrdiff_t first =",
+        f"{FILLED}const std::ptrdiff_t first =",
+        {"kv_heads": 2},
+        PARTS[2:],
+    ),
+}
 # Gradients of PyTorch in float64, in the same order, of each of these workloads' first inputs.
 AUTOGRAD = """
 import json, sys, torch

@@ -43,8 +43,9 @@ def test_each_output_is_judged_by_its_name_and_ties_are_right(environments: list
         result, target = judged(environment, case)
         assert (result["status"], result["message"]) == ("ok", ""), "which of equal elements is chosen is no fault"
         assert [(each.name, each.dtype, each.shape) for each in target.outputs] == [
-            ("values", "bfloat16", [64, 9]), ("indices", "int64", [64, 9]),
-        ]  # fmt: skip
+            ("values", "bfloat16", [64, 9]),
+            ("indices", "int64", [64, 9]),
+        ]
         assert all(each.truth and each.truth.passed["rounding"] == 2 for each in target.outputs)
 
 
@@ -155,9 +156,13 @@ def test_the_truth_is_that_of_contiguous_tensors(environments: list[Environment]
 
 @pytest.mark.parametrize(
     ("direction", "layout"),
-    [("", "contiguous"), ("sum", "strides (0, 0, 0, 0)"), ("channels_last", "channels_last"),
-     ("transposed", "strides (60, 20, 1, 4)")],
-)  # fmt: skip
+    [
+        ("", "contiguous"),
+        ("sum", "strides (0, 0, 0, 0)"),
+        ("channels_last", "channels_last"),
+        ("transposed", "strides (60, 20, 1, 4)"),
+    ],
+)
 def test_a_gradient_may_have_a_layout(
     environments: list[Environment], direction: str, layout: str, tmp_path: Path
 ) -> None:
@@ -221,9 +226,13 @@ MEETING = [
     operator(f"{F}fold", [2, 200, 256], output_size=[16, 16], kernel_size=5, padding=2),
     operator(f"{F}avg_pool2d", [2, 8, 32, 32], kernel_size=5, stride=1),
     operator(
-        f"{F}layer_norm", ("input", [512, 64]), ("weight", [64]), ("bias", [64]), normalized_shape=[64],
+        f"{F}layer_norm",
+        ("input", [512, 64]),
+        ("weight", [64]),
+        ("bias", [64]),
+        normalized_shape=[64],
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("asked", MEETING, ids=lambda asked: asked["name"].rpartition(".")[2])
@@ -305,9 +314,14 @@ def test_in_a_batch_each_ends_by_itself(environments: list[Environment], tmp_pat
         answers = environment.result("batch", {"task": "judge", "requests": requests, "timeout_s": 30.0})["answers"]
         found = {name: each["result"] and each["result"]["status"] for name, each in zip(cases, answers, strict=True)}
         assert found == {
-            "aborts": None, "never ends": None, "raises": protocol.UNSUPPORTED, "right": protocol.OK,
-            "refused": protocol.UNSUPPORTED, "not there": protocol.UNSUPPORTED, "right too": protocol.OK,
-        }  # fmt: skip
+            "aborts": None,
+            "never ends": None,
+            "raises": protocol.UNSUPPORTED,
+            "right": protocol.OK,
+            "refused": protocol.UNSUPPORTED,
+            "not there": protocol.UNSUPPORTED,
+            "right too": protocol.OK,
+        }
         assert answers[1]["duration_s"] >= 30.0
 
 
@@ -340,9 +354,15 @@ def timed(environment: Environment, *cases: dict[str, Any]) -> list[dict[str, An
     rows = [[case["id"], protocol.MODEL] for case in cases]
     rows += [[case["id"], PASS] for case in cases if case["problem"]["backward"]]
     request = {
-        "workloads": list(cases), "seed": 0, "threads": 1, "device": "cpu", "rows": rows, "order_seed": 3,
-        "expected_sha256": {}, "timing": TIMING,
-    }  # fmt: skip
+        "workloads": list(cases),
+        "seed": 0,
+        "threads": 1,
+        "device": "cpu",
+        "rows": rows,
+        "order_seed": 3,
+        "expected_sha256": {},
+        "timing": TIMING,
+    }
     found = {(row["workload"], row["target"]): row for row in environment.result("time", request)["timings"]}
     return [found[workload, target] for workload, target in rows]
 

@@ -81,10 +81,11 @@ LACKING = {  # a solution, what it says, and a line of its traceback
     "ModelNew": ("class Other:\n    pass\n", "solution.py defines no ModelNew", "AttributeError"),
     "a name of PyTorch's": (
         f"class ModelNew(torch.nn.Module):\n{SIZED}    def forward(self, x):\n        return torch.sofmax(x)\n",
-        "module 'torch' has no attribute 'sofmax'", "return torch.sofmax(x)",
+        "module 'torch' has no attribute 'sofmax'",
+        "return torch.sofmax(x)",
     ),
     "a colon": ("class ModelNew(torch.nn.Module)\n    pass\n", "raised SyntaxError", "solution.py"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", LACKING)
@@ -213,9 +214,15 @@ def test_a_problems_kernel_is_asked_in_wider_types(
     listed = conditions_of("wider", "cpu", [protocol.MODEL], problem=True)
     for environment in environments:
         results, _ = environment.conditions(
-            kernel_of(model=str(new)), case, listed, tmp_path / environment.folder.name, trials=1, repeats=1, seed=1,
+            kernel_of(model=str(new)),
+            case,
+            listed,
+            tmp_path / environment.folder.name,
+            trials=1,
+            repeats=1,
+            seed=1,
             threads=1,
-        )  # fmt: skip
+        )
         assert [(result.status, result.nonfinite) for result in results] == seen
 
 
@@ -361,9 +368,13 @@ def test_a_kernel_that_writes_what_its_model_writes_is_timed(
     candidate, _ = environment.candidate(case, model=str(new))
     kernel = environment.judge(case, candidate, [protocol.MODEL])["recipes"][0].targets[-1]
     timed = environment.time(
-        case, ["kernel", protocol.MODEL], kernel.output_sha256[:1], kernel=kernel_of(model=str(new)), other_bits=True,
+        case,
+        ["kernel", protocol.MODEL],
+        kernel.output_sha256[:1],
+        kernel=kernel_of(model=str(new)),
+        other_bits=True,
         memory=True,
-    )  # fmt: skip
+    )
     rows = {row["target"]: row for row in timed["timings"]}
     assert (rows[protocol.MODEL]["status"], rows[protocol.MODEL]["message"]) == ("ok", "")
     assert rows[protocol.MODEL]["memory"] is not None
@@ -387,9 +398,7 @@ def test_a_model_that_returns_nothing_is_judged_by_what_it_writes(
         assert [output.name for output in target.outputs] == ["written to y"]
 
 
-def test_what_is_written_in_float64_and_not_here_is_wrong(
-    environments: list[Environment], tmp_path: Path
-) -> None:
+def test_what_is_written_in_float64_and_not_here_is_wrong(environments: list[Environment], tmp_path: Path) -> None:
     _, case = environments[0].store(tmp_path, WRITES.format(name="Model", body=FORGETS), trials=2)
     for environment in environments:
         result = environment.judge(case, None, [protocol.MODEL], subject=protocol.MODEL, power=False)

@@ -24,8 +24,13 @@ LIMITS = {"rounding": 4.0, "strict": 1e-3, "kernelbench": 1e-4}
 WARM = ("store", "candidate", "judge", "weigh", "conditions")  # in forks; all others in fresh processes
 REFERENCES = ["flash", "math", "default"]
 TIMING = {
-    "warmup_s": 0.01, "warmup_calls": 2, "target_s": 0.02, "min_samples": 5, "max_samples": 50, "relative_error": 0.005,
-}  # fmt: skip
+    "warmup_s": 0.01,
+    "warmup_calls": 2,
+    "target_s": 0.02,
+    "min_samples": 5,
+    "max_samples": 50,
+    "relative_error": 0.005,
+}
 
 
 def kernel_of(artifact: str | None = None, model: str | None = None) -> dict[str, Any]:
@@ -41,9 +46,7 @@ class Environment:
     artifact: str = ""
     returning: str = ""
 
-    def run(
-        self, verb: str, request: dict[str, Any], **variables: str
-    ) -> tuple[dict[str, Any] | None, int, str]:  # fmt: skip
+    def run(self, verb: str, request: dict[str, Any], **variables: str) -> tuple[dict[str, Any] | None, int, str]:
         """(the result, the exit code, what went to standard error) of a verb, with these variables."""
         if verb in WARM:
             asked, result = self._ask(verb, request)
@@ -61,16 +64,17 @@ class Environment:
         result.unlink(missing_ok=True)
         return asked, result
 
-    def _start(
-        self, verb: str, request: dict[str, Any], **variables: str
-    ) -> tuple[subprocess.Popen[str], Path]:  # fmt: skip
+    def _start(self, verb: str, request: dict[str, Any], **variables: str) -> tuple[subprocess.Popen[str], Path]:
         """(its process, where its result will be)."""
         asked, result = self._ask(verb, request)
         process = subprocess.Popen(
-            [str(self.python), "-m", "worker", verb, str(asked), str(result)], cwd=self.folder / "scratch", text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            [str(self.python), "-m", "worker", verb, str(asked), str(result)],
+            cwd=self.folder / "scratch",
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": str(self.folder), **variables},
-        )  # fmt: skip
+        )
         return process, result
 
     def _read(self, verb: str, path: Path) -> dict[str, Any] | None:
@@ -92,19 +96,30 @@ class Environment:
         return printed
 
     def build(
-        self, name: str, source: str, *, more: Sequence[Path] = (), cxx: Sequence[str] = ("-O1",),
-        ld: Sequence[str] = (), **request: Any,
-    ) -> dict[str, Any]:  # fmt: skip
+        self,
+        name: str,
+        source: str,
+        *,
+        more: Sequence[Path] = (),
+        cxx: Sequence[str] = ("-O1",),
+        ld: Sequence[str] = (),
+        **request: Any,
+    ) -> dict[str, Any]:
         path = self.folder / (name if "." in name else f"{name}.cpp")
         path.write_text(source)
         folder = self.folder / f"build-{path.stem}"
         folder.mkdir(exist_ok=True)
         (folder / "lock").touch()  # as a killed build leaves it
         asked = {
-            "name": path.stem, "sources": list(map(str, [path, *more])), "include_dirs": [str(ROOT / "csrc")],
-            "flags": {"cxx": list(cxx), "nvcc": [], "ld": list(ld)}, "defines": {}, "architectures": [],
-            "build_dir": str(folder), "load": True,
-        }  # fmt: skip
+            "name": path.stem,
+            "sources": list(map(str, [path, *more])),
+            "include_dirs": [str(ROOT / "csrc")],
+            "flags": {"cxx": list(cxx), "nvcc": [], "ld": list(ld)},
+            "defines": {},
+            "architectures": [],
+            "build_dir": str(folder),
+            "load": True,
+        }
         return self.result("build", {**asked, **request})
 
     def store(self, folder: Path, text: str, *, trials: int = 1, **asked: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -115,9 +130,11 @@ class Environment:
         asked = {**common, "most_bytes": 1 << 30, **asked}
         case = {
             **dict.fromkeys(("batch", "heads", "seq_len", "head_dim", "causal", "scale")),
-            "id": "problem", "dtype": asked["dtype"], "recipes": {"independent": trials},
+            "id": "problem",
+            "dtype": asked["dtype"],
+            "recipes": {"independent": trials},
             "problem": {"file": str(path), "store": str(store)},
-        }  # fmt: skip
+        }
         return self.result("store", asked), case
 
     def candidate(self, workload: dict[str, Any], fault: str = "", artifact: str = "", model: str | None = None) -> Any:
@@ -132,12 +149,22 @@ class Environment:
     ) -> dict[str, Any]:
         """The request to judge it."""
         return {
-            "workload": workload, "device": "cpu", "seed": 0, "threads": 2,
-            "references": REFERENCES if references is None else references, "candidate": candidate,
-            "candidate_out": str(self.folder / "out"), "truth_dir": str(self.folder / "truth"),
-            "arrays": str(self.folder / "arrays.npz"), "array_trials": 1, "decides": "rounding", "limits": LIMITS,
-            "power": True, "precision": None, **asked,
-        }  # fmt: skip
+            "workload": workload,
+            "device": "cpu",
+            "seed": 0,
+            "threads": 2,
+            "references": REFERENCES if references is None else references,
+            "candidate": candidate,
+            "candidate_out": str(self.folder / "out"),
+            "truth_dir": str(self.folder / "truth"),
+            "arrays": str(self.folder / "arrays.npz"),
+            "array_trials": 1,
+            "decides": "rounding",
+            "limits": LIMITS,
+            "power": True,
+            "precision": None,
+            **asked,
+        }
 
     def judge(
         self, workload: dict[str, Any], candidate: Any, references: list[str] | None = None, **asked: Any
@@ -153,9 +180,13 @@ class Environment:
         kernel = asked.pop("kernel", kernel_of(self.artifact))
         common = {"workloads": [case], "seed": 0, "threads": 1, "device": "cpu"}
         request = {
-            **common, "rows": [[case["id"], target] for target in targets], "order_seed": 3,
-            "timing": TIMING, "expected_sha256": {case["id"]: expected}, "limits": {case["id"]: LIMITS},
-        }  # fmt: skip
+            **common,
+            "rows": [[case["id"], target] for target in targets],
+            "order_seed": 3,
+            "timing": TIMING,
+            "expected_sha256": {case["id"]: expected},
+            "limits": {case["id"]: LIMITS},
+        }
         with tempfile.TemporaryDirectory() as link:
             measures, result = self._start("time", {**request, "link": link, **asked})
             computes, _ = self._start("host", {**common, "kernel": kernel, "link": link}, TOY_FAULT=fault)
@@ -166,10 +197,20 @@ class Environment:
         return timed
 
     def conditions(
-        self, kernel: dict[str, Any], case: dict[str, Any], conditions: Sequence[Condition], out: Path,
-        *, trials: int = 2, repeats: int = 2, patience_s: float = 60.0, seed: int = 0, threads: int = 2,
-        libraries: Mapping[str, str] = {}, **variables: str,
-    ) -> tuple[list[ConditionResult], int]:  # fmt: skip
+        self,
+        kernel: dict[str, Any],
+        case: dict[str, Any],
+        conditions: Sequence[Condition],
+        out: Path,
+        *,
+        trials: int = 2,
+        repeats: int = 2,
+        patience_s: float = 60.0,
+        seed: int = 0,
+        threads: int = 2,
+        libraries: Mapping[str, str] = {},
+        **variables: str,
+    ) -> tuple[list[ConditionResult], int]:
         """(results of all conditions whose job ended, the process's exit code)."""
         shutil.rmtree(out, ignore_errors=True)
         jobs = jobs_of(conditions, trials, repeats, patience_s)
@@ -181,9 +222,15 @@ class Environment:
         return self.weigh(ended, conditions, case, out, seed=seed, threads=threads), code
 
     def weigh(
-        self, ended: list[Any], conditions: Sequence[Condition], case: dict[str, Any], out: Path, *,
-        seed: int = 0, threads: int = 2,
-    ) -> list[ConditionResult]:  # fmt: skip
+        self,
+        ended: list[Any],
+        conditions: Sequence[Condition],
+        case: dict[str, Any],
+        out: Path,
+        *,
+        seed: int = 0,
+        threads: int = 2,
+    ) -> list[ConditionResult]:
         truth = str(out.with_name(f"{out.name}-truth"))
         request = {"workload": case, "seed": seed, "threads": threads, "candidate_out": str(out), "truth_dir": truth}
         request |= {"decides": "rounding", "limits": LIMITS, "device": "cpu", "jobs": ended, "precision": None}
@@ -211,10 +258,17 @@ def weighed(job: dict[str, Any], done: object) -> dict[str, Any]:
 
 def workload(dtype: str = "float32", head_dim: int = 16) -> dict[str, Any]:
     return {
-        "id": f"tiny-{dtype}", "dtype": dtype, "batch": 1, "heads": 2, "seq_len": 37, "head_dim": head_dim,
-        "causal": False, "scale": 0.25, "problem": None,
+        "id": f"tiny-{dtype}",
+        "dtype": dtype,
+        "batch": 1,
+        "heads": 2,
+        "seq_len": 37,
+        "head_dim": head_dim,
+        "causal": False,
+        "scale": 0.25,
+        "problem": None,
         "recipes": {"independent": 3, "shared_qkv": 1, "large_logits": 1},
-    }  # fmt: skip
+    }
 
 
 def stage(python: Path, folder: Path) -> Environment:

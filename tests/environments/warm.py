@@ -54,10 +54,14 @@ def run_warm(
     `folder` holds, or of a script that can import it."""
     printed, errors = folder / "printed.log", folder / "errors.log"
     asked = {
-        "folder": str(folder), "scratch": str(folder / "scratch"), "printed": str(printed), "errors": str(errors),
-        "arguments": list(map(str, arguments)), "script": script,
+        "folder": str(folder),
+        "scratch": str(folder / "scratch"),
+        "printed": str(printed),
+        "errors": str(errors),
+        "arguments": list(map(str, arguments)),
+        "script": script,
         "variables": {**os.environ, "PYTHONPATH": str(folder), **variables},
-    }  # fmt: skip
+    }
     (folder / "scratch").mkdir(exist_ok=True)
     server = _server(python)
     assert server.stdin is not None and server.stdout is not None

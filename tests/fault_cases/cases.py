@@ -24,13 +24,35 @@ from harness.errors import InputError
 from harness.schema.records import Device, Status
 
 Cause = Literal[
-    "wrong_everywhere", "kernel_code_moved", "build_moved", "reference_moved", "default_backend_moved", "inputs_moved",
-    "uninitialised_shared", "uninitialised_global", "uninitialised_host", "race", "out_of_bounds", "wrong_stream",
-    "predecessor_sensitivity", "masked_by_inputs", "range_overflow", "not_repeatable", "tolerance_too_tight",
-    "tolerance_too_loose", "unsupported_combination", "operator_moved", "component_moved", "environment_confounder",
-    "latency_operator", "latency_launch_overhead", "latency_clock_or_load", "latency_thread_count", "memory_use",
+    "wrong_everywhere",
+    "kernel_code_moved",
+    "build_moved",
+    "reference_moved",
+    "default_backend_moved",
+    "inputs_moved",
+    "uninitialised_shared",
+    "uninitialised_global",
+    "uninitialised_host",
+    "race",
+    "out_of_bounds",
+    "wrong_stream",
+    "predecessor_sensitivity",
+    "masked_by_inputs",
+    "range_overflow",
+    "not_repeatable",
+    "tolerance_too_tight",
+    "tolerance_too_loose",
+    "unsupported_combination",
+    "operator_moved",
+    "component_moved",
+    "environment_confounder",
+    "latency_operator",
+    "latency_launch_overhead",
+    "latency_clock_or_load",
+    "latency_thread_count",
+    "memory_use",
     "nothing_moved",
-]  # fmt: skip
+]
 CAUSES: tuple[str, ...] = get_args(Cause)
 NOTHING_MOVED: Cause = "nothing_moved"
 Split = Literal["development", "held_out"]

@@ -14,8 +14,17 @@ from tests.fault_cases.cases import FaultCase
 
 # Of several workloads the one with the worst status stands for an environment.
 ORDER = (
-    "ok", "undecidable", "unsupported", "wrong", "killed", "timed_out", "crashed", "not_run", "build_failed", "broken",
-)  # fmt: skip
+    "ok",
+    "undecidable",
+    "unsupported",
+    "wrong",
+    "killed",
+    "timed_out",
+    "crashed",
+    "not_run",
+    "build_failed",
+    "broken",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,9 +64,7 @@ def observed(run: Run, subject: str = protocol.KERNEL) -> Observed:
         name: max((v for v in validations if v.environment == name), key=lambda v: ORDER.index(v.status), default=None)
         for name in environments
     }
-    kernels = [
-        target for v in validations for r in v.recipes for target in r.targets if target.target == subject
-    ]
+    kernels = [target for v in validations for r in v.recipes for target in r.targets if target.target == subject]
     return Observed(
         environments=tuple(environments),
         statuses=tuple(v.status if v else protocol.NOT_RUN for v in worst.values()),
@@ -71,23 +78,29 @@ def observed(run: Run, subject: str = protocol.KERNEL) -> Observed:
 def _median_us(launches: Sequence[LaunchRecord], environment: str, subject: str) -> float | None:
     """The median over launches of their medians, over all workloads together."""
     medians = [
-        sum(statistics.median(timing.samples_us) for timing in launch.timings
-            if timing.target == subject and timing.samples_us)
+        sum(
+            statistics.median(timing.samples_us)
+            for timing in launch.timings
+            if timing.target == subject and timing.samples_us
+        )
         for launch in launches
         if launch.environment == environment and launch.status == protocol.OK
-    ]  # fmt: skip
+    ]
     return statistics.median(medians) if any(medians) else None
 
 
 def _peak_bytes(launches: Sequence[LaunchRecord], environment: str, subject: str) -> float | None:
     """The median over launches of their largest peaks."""
     peaks = [
-        max(timing.memory.peak_bytes for timing in launch.timings
-            if timing.target == subject and timing.memory is not None)
+        max(
+            timing.memory.peak_bytes
+            for timing in launch.timings
+            if timing.target == subject and timing.memory is not None
+        )
         for launch in launches
         if launch.environment == environment
         and any(timing.target == subject and timing.memory is not None for timing in launch.timings)
-    ]  # fmt: skip
+    ]
     return statistics.median(peaks) if peaks else None
 
 

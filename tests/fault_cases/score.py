@@ -71,9 +71,7 @@ def score(case: FaultCase, answers: Sequence[Answer]) -> Score:
         right = not false_positives
     else:
         right = bool(given) and given[0] in case.causes and case.causes[0] in given
-    return Score(
-        name=case.name, causes=tuple(case.causes), answers=known, right=right, false_positives=false_positives
-    )
+    return Score(name=case.name, causes=tuple(case.causes), answers=known, right=right, false_positives=false_positives)
 
 
 def confusion(scores: Sequence[Score]) -> dict[tuple[str, str], int]:

@@ -60,9 +60,17 @@ def build(request, settings):
     with open(artifact, "rb") as file:
         digest = hashlib.sha256(file.read()).hexdigest()
     return {
-        **OK, "compiler": "scripted 1.0", "flags": ["-O3"], "build_ninja": "rule", "build_s": 1.0, "artifact": artifact,
-        "artifact_sha256": digest, "artifact_bytes": 4096, "objects": {}, "functions": [],
-    }  # fmt: skip
+        **OK,
+        "compiler": "scripted 1.0",
+        "flags": ["-O3"],
+        "build_ninja": "rule",
+        "build_s": 1.0,
+        "artifact": artifact,
+        "artifact_sha256": digest,
+        "artifact_bytes": 4096,
+        "objects": {},
+        "functions": [],
+    }
 
 
 def built_with(kernel):
@@ -93,10 +101,21 @@ def against(trials, share):
     if share is None:
         return []
     return [
-        {"against": "truth", "passed": {"rounding": round(share * trials)}, "max_abs": 0.0, "mean_abs": 0.0,
-         "max_units": None, "units_per_trial": [], "mean_abs_per_trial": [], "norms": {}, "within_strict_share": 1.0,
-         "nonfinite_trials": 0, "histogram": [0] * 11, "worst": None}
-    ]  # fmt: skip
+        {
+            "against": "truth",
+            "passed": {"rounding": round(share * trials)},
+            "max_abs": 0.0,
+            "mean_abs": 0.0,
+            "max_units": None,
+            "units_per_trial": [],
+            "mean_abs_per_trial": [],
+            "norms": {},
+            "within_strict_share": 1.0,
+            "nonfinite_trials": 0,
+            "histogram": [0] * 11,
+            "worst": None,
+        }
+    ]
 
 
 def judge(request, settings):
@@ -114,15 +133,26 @@ def judge(request, settings):
         targets = [*request["references"], *(["kernel"] if request["candidate"] is not None else [])]
         recipes.append(
             {
-                "recipe": recipe, "trials": trials, "truth_sha256": [], "rounding_cost": [], "costs": [], "power": [],
+                "recipe": recipe,
+                "trials": trials,
+                "truth_sha256": [],
+                "rounding_cost": [],
+                "costs": [],
+                "power": [],
                 "input_sha256": [sha("input", recipe, trial) for trial in range(trials)],
                 "targets": [
-                    {**OK, "target": target, "against": against(trials, settings.get("passes")),
-                     "output_sha256": [sha(settings["environment"], target, recipe, trial) for trial in range(trials)]}
+                    {
+                        **OK,
+                        "target": target,
+                        "against": against(trials, settings.get("passes")),
+                        "output_sha256": [
+                            sha(settings["environment"], target, recipe, trial) for trial in range(trials)
+                        ],
+                    }
                     for target in targets
                 ],
             }
-        )  # fmt: skip
+        )
     return {"status": "wrong" if wrong else "ok", "message": "none is right" if wrong else "", "recipes": recipes}
 
 
@@ -147,9 +177,17 @@ def weigh(request, _settings):
         if fault == "poison":
             bits = [[sha(trial, job["number"])] * repeats for trial in trials]
         results.append(
-            {**OK, "number": job["number"], "runs": len(trials) * repeats, "passed": len(trials) * repeats,
-             "nonfinite": 0, "max_units": 1.0, "output_sha256": bits, "input_sha256": [sha(trial) for trial in trials]}
-        )  # fmt: skip
+            {
+                **OK,
+                "number": job["number"],
+                "runs": len(trials) * repeats,
+                "passed": len(trials) * repeats,
+                "nonfinite": 0,
+                "max_units": 1.0,
+                "output_sha256": bits,
+                "input_sha256": [sha(trial) for trial in trials],
+            }
+        )
     return {**OK, "results": results}
 
 
@@ -191,13 +229,19 @@ def timing(request, settings):
     for order, (workload, target) in enumerate(request["rows"]):
         seed = sha(settings["environment"], workload, target, request["order_seed"])
         rows.append(
-            {**OK, "workload": workload, "target": target, "order": order, "clock": "perf_counter_ns",
-             "samples_us": [
-                 settings.get("times", 1) * share * (100 + int(seed[i : i + 2], 16) / 100)
-                 for i in (0, 2, 4)
-             ], "correct": None,
-             **({"sampled_s": [0.1, 0.2, 0.3], "enqueue_us": [1.0] * 3} if request["device"] == "cuda" else {})}
-        )  # fmt: skip
+            {
+                **OK,
+                "workload": workload,
+                "target": target,
+                "order": order,
+                "clock": "perf_counter_ns",
+                "samples_us": [
+                    settings.get("times", 1) * share * (100 + int(seed[i : i + 2], 16) / 100) for i in (0, 2, 4)
+                ],
+                "correct": None,
+                **({"sampled_s": [0.1, 0.2, 0.3], "enqueue_us": [1.0] * 3} if request["device"] == "cuda" else {}),
+            }
+        )
         pause()
     load = {"load_average": 0.0, "busy_share_others": 0.0, "cpu_mhz": None, "steal_share": None}
     return {**OK, "threads": request["threads"], "load": load, "timings": rows}
@@ -208,9 +252,17 @@ def ceilings(_request, _settings):
 
 
 VERBS = {
-    "observe": observe, "build": build, "candidate": candidate, "judge": judge, "time": timing, "library": library,
-    "host": host, "conditions": conditions, "weigh": weigh, "ceilings": ceilings,
-}  # fmt: skip
+    "observe": observe,
+    "build": build,
+    "candidate": candidate,
+    "judge": judge,
+    "time": timing,
+    "library": library,
+    "host": host,
+    "conditions": conditions,
+    "weigh": weigh,
+    "ceilings": ceilings,
+}
 
 if __name__ == "__main__":
     verb, asked, answer = sys.argv[3:]

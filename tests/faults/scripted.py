@@ -82,10 +82,19 @@ launches: 3
 most_launches: 3
 """
 # What a disturbed run may have otherwise than an undisturbed one.
-OWN = frozenset({
-    "run_id", "created_utc", "finished_utc", "started_utc", "duration_s", "prepared_s", "reused", "command",
-    "selection",
-})  # fmt: skip
+OWN = frozenset(
+    {
+        "run_id",
+        "created_utc",
+        "finished_utc",
+        "started_utc",
+        "duration_s",
+        "prepared_s",
+        "reused",
+        "command",
+        "selection",
+    }
+)
 
 
 def make_project(folder: Path, versions: Sequence[str] = VERSIONS) -> Path:
@@ -124,12 +133,24 @@ def _observation(environment: PlannedEnvironment, pins: Path) -> dict[str, Any]:
         for name, version in load_pins(pins).items()
     }
     return {
-        "python": "3.11.2", "torch": environment.spec.torch + "+cu121", "torch_cuda": "12.1",
+        "python": "3.11.2",
+        "torch": environment.spec.torch + "+cu121",
+        "torch_cuda": "12.1",
         "torch_git": commit_of(environment.spec.torch),
-        "cxx11_abi": False, "numpy": "1.26.4", "cudnn": None, "wheels": wheels, "machine": "x86_64",
-        "cpu_model": "scripted", "cpu_flags_sha256": "0", "cpu_capability": "AVX2", "threads": 1,
-        "kernel_release": "6", "libc": "glibc", "gpus": [], "settings": {},
-    }  # fmt: skip
+        "cxx11_abi": False,
+        "numpy": "1.26.4",
+        "cudnn": None,
+        "wheels": wheels,
+        "machine": "x86_64",
+        "cpu_model": "scripted",
+        "cpu_flags_sha256": "0",
+        "cpu_capability": "AVX2",
+        "threads": 1,
+        "kernel_release": "6",
+        "libc": "glibc",
+        "gpus": [],
+        "settings": {},
+    }
 
 
 class ScriptedExecutor(venv.VenvExecutor):
@@ -208,9 +229,20 @@ def listing(index: str, package: str = "torch") -> list[Listed]:
 
 # Events after which the file system, or a child, is another: what a kill can land between.
 EVENTS = frozenset(
-    {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.symlink", "os.link", "os.chmod", "shutil.rmtree",
-     "shutil.copyfile", "subprocess.Popen", "tempfile.mkstemp"}
-)  # fmt: skip
+    {
+        "os.mkdir",
+        "os.rename",
+        "os.remove",
+        "os.rmdir",
+        "os.symlink",
+        "os.link",
+        "os.chmod",
+        "shutil.rmtree",
+        "shutil.copyfile",
+        "subprocess.Popen",
+        "tempfile.mkstemp",
+    }
+)
 
 
 def die_at(number: int) -> None:
@@ -261,8 +293,9 @@ class Scripted:
         self.cache = folder / "cache"
         self.printed = folder / "printed.txt"
 
-    def start(self, *arguments: str, die: int = 0, verb: str = "matrix", printed: Path | None = None
-              ) -> ForkServerProcess:  # fmt: skip
+    def start(
+        self, *arguments: str, die: int = 0, verb: str = "matrix", printed: Path | None = None
+    ) -> ForkServerProcess:
         process = _context.Process(
             target=_process,
             args=(
@@ -341,8 +374,9 @@ def identities(folder: Path) -> dict[Path, tuple[int, int]]:
     """(inode, time of change) of every finished validation, launch and crossing."""
     return {
         path: (path.stat().st_ino, path.stat().st_mtime_ns)
-        for kind in ("validations", "launches", "crossings") for path in folder.glob(f"*/{kind}/**/*.json")
-    }  # fmt: skip
+        for kind in ("validations", "launches", "crossings")
+        for path in folder.glob(f"*/{kind}/**/*.json")
+    }
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float = HANGS_S) -> bool:
@@ -355,9 +389,17 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = HANGS_S) -> boo
 
 
 def check_search_survives_kills(
-    draw: random.Random, new: Callable[[int], Scripted], verb: str, options: Sequence[str], answers: str, *,
-    kind: type[Record], rounds: int, kills: int, check: Callable[[Scripted], None],
-) -> None:  # fmt: skip
+    draw: random.Random,
+    new: Callable[[int], Scripted],
+    verb: str,
+    options: Sequence[str],
+    answers: str,
+    *,
+    kind: type[Record],
+    rounds: int,
+    kills: int,
+    check: Callable[[Scripted], None],
+) -> None:
     """Projects that `new` makes, in each of which a search is killed at random moments, then goes on to its end.
 
     What was recorded is neither measured again nor lost; an answer, a `kind` at the glob `answers`, is whole and is
@@ -390,10 +432,12 @@ def litter(root: Path) -> list[str]:
     return [
         str(path.relative_to(root))
         for path in reports.rglob("*")
-        if path.name.endswith(".part") or path.name.startswith(".latest.") or path.name == "scratch"
+        if path.name.endswith(".part")
+        or path.name.startswith(".latest.")
+        or path.name == "scratch"
         or (path.parent.name == "runs" and not (path / "run.json").is_file())
         or path.name.endswith((".request.json", ".result.json"))
-    ]  # fmt: skip
+    ]
 
 
 if __name__ == "__main__":

@@ -30,9 +30,7 @@ ENDS = ["torch2.1.0", "torch2.5.0"]  # what is left, since matrix.yaml names the
 OWN = {"run", "duration_s", "started_utc", "environment_key"}
 
 
-def project(
-    folder: Path, *changes: tuple[str, dict[str, float]], versions: Sequence[str] = RELEASES
-) -> Scripted:
+def project(folder: Path, *changes: tuple[str, dict[str, float]], versions: Sequence[str] = RELEASES) -> Scripted:
     """A project whose versions behave as told from the named version on."""
     scripted = Scripted(folder, versions)
     told: dict[str, dict[str, float]] = {}
@@ -208,7 +206,13 @@ def test_killed_at_any_moment_it_goes_on_and_redoes_nothing_that_was_recorded(tm
         assert made(scripted) == ENDS and not (scripted.cache / "bisecting-wheels").exists()
 
     check_search_survives_kills(
-        random.Random(f"bisect {what}"), lambda number: project(tmp_path / str(number), change), "bisect", options,
-        "reports/bisections/*/versions/*.json", kind=VersionRecord, rounds=4 if what == "correctness" else 2, kills=3,
+        random.Random(f"bisect {what}"),
+        lambda number: project(tmp_path / str(number), change),
+        "bisect",
+        options,
+        "reports/bisections/*/versions/*.json",
+        kind=VersionRecord,
+        rounds=4 if what == "correctness" else 2,
+        kills=3,
         check=check,
-    )  # fmt: skip
+    )

@@ -126,12 +126,26 @@ class Elsewhen:
     def start(self, offset_s: int, *arguments: str) -> subprocess.Popen[str]:
         self.set(offset_s)
         return subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.scripted", "matrix", f"--matrix={self.scripted.root / 'matrix.yaml'}",
-             "--executor=venv", *arguments],
-            cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            env={**os.environ, "KERNEL_MATRIX_CACHE": str(self.scripted.cache), "LD_PRELOAD": str(self.shim),
-                 "WALL_CLOCK_OFFSET": str(self.offset)},
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-m",
+                "tests.faults.scripted",
+                "matrix",
+                f"--matrix={self.scripted.root / 'matrix.yaml'}",
+                "--executor=venv",
+                *arguments,
+            ],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={
+                **os.environ,
+                "KERNEL_MATRIX_CACHE": str(self.scripted.cache),
+                "LD_PRELOAD": str(self.shim),
+                "WALL_CLOCK_OFFSET": str(self.offset),
+            },
+        )
 
     def done(self, offset_s: int, *arguments: str, code: int = 0) -> str:
         """What a run printed that ends with this exit code."""

@@ -27,8 +27,12 @@ def damage(path: Path) -> None:
 
 
 CACHED = (
-    "builds/*/build.json", "builds/*/out/*.so", "probes/*/*.json", "probes/*/out/*", "environments/*/complete.json"
-)  # fmt: skip
+    "builds/*/build.json",
+    "builds/*/out/*.so",
+    "probes/*/*.json",
+    "probes/*/out/*",
+    "environments/*/complete.json",
+)
 
 
 @pytest.mark.parametrize("pattern", CACHED)

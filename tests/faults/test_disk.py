@@ -35,8 +35,9 @@ def disk(place: Path, size_bytes: int) -> Iterator[None]:
     place.mkdir(parents=True, exist_ok=True)
     done = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={size_bytes},mode=755", "tmpfs", str(place)],
-        capture_output=True, text=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+    )
     if done.returncode:
         pytest.skip(f"mount refused: {done.stderr.strip()}")
     try:
@@ -92,9 +93,17 @@ def test_a_disk_without_inodes_is_full_too(tmp_path: Path, undisturbed: Scripted
 
 def launch(message: str) -> LaunchRecord:
     return LaunchRecord(
-        status="ok", environment="e", kernel="k", device="cpu", key="", index=0, position=0, started_utc="",
-        duration_s=1, timings=[Timing(status="crashed", workload="w", target="kernel", order=0, message=message)],
-    )  # fmt: skip
+        status="ok",
+        environment="e",
+        kernel="k",
+        device="cpu",
+        key="",
+        index=0,
+        position=0,
+        started_utc="",
+        duration_s=1,
+        timings=[Timing(status="crashed", workload="w", target="kernel", order=0, message=message)],
+    )
 
 
 def test_a_kernel_that_says_that_the_disk_is_full_has_its_row_where_it_is_not_full(tmp_path: Path) -> None:
@@ -123,10 +132,13 @@ def test_a_write_that_fails_names_its_file_and_leaves_nothing(tmp_path: Path) ->
 
 def as_nobody(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", sys.executable, *words], cwd=ROOT,
-        capture_output=True, text=True, timeout=300,
+        ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", sys.executable, *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
         env={**os.environ, "HOME": "/nonexistent", "PYTHONDONTWRITEBYTECODE": "1", **variables},
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture

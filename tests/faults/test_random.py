@@ -59,8 +59,13 @@ def test_damage_is_damage(tmp_path: Path, way: str) -> None:
 def test_what_lies_about_is_seen(tmp_path: Path) -> None:
     subject = new_subject(tmp_path / "subject", "scripted")
     assert lying(subject) == []
-    left = ["cache/.1-x.part", "cache/locks/run.lock.holder", "cache/asked/observe-1/log", "tmp/anything",
-            "project/reports/runs/20260101-000000-abc/launches/.2-y.part"]  # fmt: skip
+    left = [
+        "cache/.1-x.part",
+        "cache/locks/run.lock.holder",
+        "cache/asked/observe-1/log",
+        "tmp/anything",
+        "project/reports/runs/20260101-000000-abc/launches/.2-y.part",
+    ]
     for name in left:
         (subject.folder / name).parent.mkdir(parents=True, exist_ok=True)
         (subject.folder / name).touch()

@@ -54,10 +54,13 @@ class Real:
     def start(self) -> subprocess.Popen[str]:
         return subprocess.Popen(
             command(self.root, "matrix", "--executor=venv", "--device=cpu"),
-            cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
             # A shell's background job ignores Ctrl-C, and hands that on.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )  # fmt: skip
+        )
 
     def finish(self) -> Run:
         child = self.start()
@@ -99,12 +102,18 @@ def measured(run: Run) -> dict[str, Any]:
         ],
         "crossings": [crossing.model_copy(update={"key": ""}) for crossing in run.crossings()],
         "launches": [
-            (x.environment, x.index, x.position, x.status, x.message,
-             sorted((t.workload, t.target, t.order, t.status, t.message, t.correct) for t in x.timings))
+            (
+                x.environment,
+                x.index,
+                x.position,
+                x.status,
+                x.message,
+                sorted((t.workload, t.target, t.order, t.status, t.message, t.correct) for t in x.timings),
+            )
             for x in run.launches()
         ],
         "environments": [(e.id, e.status, e.message, e.observed) for e in run.environments()],
-    }  # fmt: skip
+    }
 
 
 def disturb_and_check(real: Real, undisturbed: Run, child: subprocess.Popen[str], how: str) -> None:

@@ -17,9 +17,15 @@ WORKLOADS, VERSIONS, LAUNCHES = 2, 2, 3
 QUIET = ("--explain", "never")
 SETUP = {"observe": VERSIONS}  # environments are proven anew wherever anything is run
 GPU_FACTS = {
-    "uuid": "GPU-1", "name": "H200", "driver": "550", "memory_bytes": 1, "ecc": True, "mig": False,
-    "power_limit_w": 700.0, "max_sm_mhz": 1980,
-}  # fmt: skip
+    "uuid": "GPU-1",
+    "name": "H200",
+    "driver": "550",
+    "memory_bytes": 1,
+    "ecc": True,
+    "mig": False,
+    "power_limit_w": 700.0,
+    "max_sm_mhz": 1980,
+}
 
 
 class Counted(Scripted):
@@ -84,9 +90,12 @@ def test_a_record_that_is_gone_is_made_again_and_nothing_else(project: Counted) 
     before = contents(project.latest)
     for place, counts in {
         "run.json": {},
-        "environments/*.json": SETUP, "builds/*/*.json": SETUP, "crossings/*/*.json": SETUP,
-        "validations/*/*/*.json": {**SETUP, "candidate": 1, "judge": 1}, "launches/*/*/*.json": {**SETUP, "time": 1},
-    }.items():  # fmt: skip
+        "environments/*.json": SETUP,
+        "builds/*/*.json": SETUP,
+        "crossings/*/*.json": SETUP,
+        "validations/*/*/*.json": {**SETUP, "candidate": 1, "judge": 1},
+        "launches/*/*/*.json": {**SETUP, "time": 1},
+    }.items():
         sorted(project.latest.folder.glob(place))[0].unlink()
         assert project.again()[0] == counts, place
         assert contents(project.latest) == before, place
@@ -178,8 +187,12 @@ def test_another_gpu_makes_again_what_ran_on_it(project: Counted, change: dict[s
     cells = WORKLOADS * VERSIONS
     counts, _ = project.again()
     assert counts == {
-        **SETUP, "candidate": cells, "judge": cells, "time": VERSIONS * LAUNCHES, "ceilings": 1,
-    }  # fmt: skip
+        **SETUP,
+        "candidate": cells,
+        "judge": cells,
+        "time": VERSIONS * LAUNCHES,
+        "ceilings": 1,
+    }
     assert not [
         line for line in project.ran if line.split()[0] in ("candidate", "judge", "time") and "cuda" not in line
     ]

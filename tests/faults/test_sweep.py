@@ -81,8 +81,9 @@ def test_the_fastest_right_setting_wins_is_confirmed_and_written(tmp_path: Path)
     before = scripted.kept
     assert "going on: 14 settings recorded before" in sweep(scripted, "--write")[1]
     assert scripted.kept == before
-    assert (scripted.root / "matrix.yaml").read_text() == text.replace("{TIME: 100, FAULT: none}  #",
-                                                                       "{TIME: 60, FAULT: none}  #")  # fmt: skip
+    assert (scripted.root / "matrix.yaml").read_text() == text.replace(
+        "{TIME: 100, FAULT: none}  #", "{TIME: 60, FAULT: none}  #"
+    )
     assert main(["report", str(folder_of(scripted))]) == 0
     rows = list(csv.DictReader((folder_of(scripted) / "leaderboard.csv").open()))
     assert {row["rejected"] for row in rows} == {"", *FAULTS.values()}
@@ -177,6 +178,13 @@ def test_killed_at_any_moment_it_goes_on_and_redoes_nothing_that_was_recorded(tm
         assert record.winner == wanted.winner == {"TIME": 60, "FAULT": "none"}
 
     check_search_survives_kills(
-        random.Random("sweep"), lambda number: project(tmp_path / str(number), "{TIME: 100, FAULT: none}", search),
-        "sweep", OPTIONS, "reports/sweeps/*/batches/*.json", kind=BatchRecord, rounds=3, kills=2, check=check,
-    )  # fmt: skip
+        random.Random("sweep"),
+        lambda number: project(tmp_path / str(number), "{TIME: 100, FAULT: none}", search),
+        "sweep",
+        OPTIONS,
+        "reports/sweeps/*/batches/*.json",
+        kind=BatchRecord,
+        rounds=3,
+        kills=2,
+        check=check,
+    )

@@ -48,10 +48,17 @@ TIMING |= {"min_samples": 10, "max_samples": 2000, "relative_error": 0.003}
 
 def workload(seq_len: int = 512, head_dim: int = 64, batch: int = 1, heads: int = 8) -> dict[str, Any]:
     return {
-        "id": f"b{batch}h{heads}s{seq_len}d{head_dim}", "dtype": "float16", "batch": batch, "heads": heads,
-        "seq_len": seq_len, "head_dim": head_dim, "causal": False, "scale": head_dim**-0.5,
-        "recipes": {"independent": 1}, "problem": None,
-    }  # fmt: skip
+        "id": f"b{batch}h{heads}s{seq_len}d{head_dim}",
+        "dtype": "float16",
+        "batch": batch,
+        "heads": heads,
+        "seq_len": seq_len,
+        "head_dim": head_dim,
+        "causal": False,
+        "scale": head_dim**-0.5,
+        "recipes": {"independent": 1},
+        "problem": None,
+    }
 
 
 def kernel_of(artifact: str | None, **fields: Any) -> dict[str, Any]:
@@ -70,17 +77,27 @@ class Here(VenvExecutor):
         self._built: dict[str, dict[str, Any]] = {}
 
     def ask(
-        self, verb: str, request: dict[str, Any], *, timeout_s: float = 300, name: str = "",
+        self,
+        verb: str,
+        request: dict[str, Any],
+        *,
+        timeout_s: float = 300,
+        name: str = "",
         variables: dict[str, str] | None = None,
-    ) -> Answer:  # fmt: skip
+    ) -> Answer:
         """Run a task. Its result, checked, is there as its fields."""
         place = self.work / (name or verb)
         answer = self.run(
             Task(
-                environment=HERE, name=verb, request=asked(verb, request), scratch=place / "scratch",
-                log=place / "log", timeout_s=timeout_s, variables=variables,
+                environment=HERE,
+                name=verb,
+                request=asked(verb, request),
+                scratch=place / "scratch",
+                log=place / "log",
+                timeout_s=timeout_s,
+                variables=variables,
             )
-        )  # fmt: skip
+        )
         if answer.result is not None:
             assert codec.read(wire.TASKS[verb].result, answer.result), "as its type says"
             del answer.result["version"]
@@ -106,11 +123,15 @@ class Here(VenvExecutor):
         source, defines = BUILDS[name]
         folder = self.build_folder(name)
         request = {
-            "name": f"k_{name.lower()}", "include_dirs": [str(ROOT / "csrc")], "defines": defines,
+            "name": f"k_{name.lower()}",
+            "include_dirs": [str(ROOT / "csrc")],
+            "defines": defines,
             "sources": [str(ROOT / source), str(ROOT / "csrc" / "attention_binding.cpp")],
             "flags": {"cxx": ["-O2", "-DATTENTION_CUDA=1"], "nvcc": ["-O3"], "ld": []},
-            "architectures": [architecture()], "build_dir": str(folder), "load": True,
-        }  # fmt: skip
+            "architectures": [architecture()],
+            "build_dir": str(folder),
+            "load": True,
+        }
         folder.mkdir(parents=True, exist_ok=True)
         key = protocol.digest([request, str(self._pythons[HERE]), sources_digest(ROOT / source)])
         record = folder.with_suffix(".json")
@@ -124,14 +145,23 @@ class Here(VenvExecutor):
         return self._built.setdefault(name, kept["result"])
 
     def time(
-        self, artifact: str | None, workloads: list[dict[str, Any]], targets: list[str], *, timeout_s: float = 300,
-        order_seed: int = 0, expected: dict[str, list[str]] | None = None,
-    ) -> Answer:  # fmt: skip
+        self,
+        artifact: str | None,
+        workloads: list[dict[str, Any]],
+        targets: list[str],
+        *,
+        timeout_s: float = 300,
+        order_seed: int = 0,
+        expected: dict[str, list[str]] | None = None,
+    ) -> Answer:
         common = {"workloads": workloads, "seed": 0, "device": "cuda", "threads": 4}
         request = {
-            **common, "rows": [[w["id"], t] for w in workloads for t in targets if artifact or t != "kernel"],
-            "order_seed": order_seed, "timing": TIMING, "expected_sha256": expected or {},
-        }  # fmt: skip
+            **common,
+            "rows": [[w["id"], t] for w in workloads for t in targets if artifact or t != "kernel"],
+            "order_seed": order_seed,
+            "timing": TIMING,
+            "expected_sha256": expected or {},
+        }
         if artifact is None:
             return self.ask("time", request, timeout_s=timeout_s)
         with self.linking(HERE) as link, ThreadPoolExecutor(1) as pool:

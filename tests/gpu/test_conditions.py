@@ -44,9 +44,12 @@ def run(
     assert here.result("conditions", request, variables=variables)["status"] == "ok"
     ended = ended_of(jobs, out)
     judging = {
-        "candidate_out": str(out), "truth_dir": str(here.work / "truth"), "decides": "rounding", "device": "cuda",
+        "candidate_out": str(out),
+        "truth_dir": str(here.work / "truth"),
+        "decides": "rounding",
+        "device": "cuda",
         "precision": None,
-    }  # fmt: skip
+    }
     weighed = here.result("weigh", {**common, **judging, "limits": LIMITS, "jobs": ended})
     return [ConditionResult(condition=conditions[row.pop("number")], **row) for row in weighed["results"]]
 

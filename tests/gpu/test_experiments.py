@@ -57,11 +57,21 @@ def call_request(here: Here, name: str) -> dict[str, Any]:
     number = architecture().removeprefix("sm_")
     assert object_name in recorded
     return {
-        "device": "cuda", "driver": str(ROOT / DRIVER), "sources": [], "objects": [str(folder / object_name)],
-        "include_dirs": [str(ROOT / "csrc")], "workload": SHAPE, "batch": 1, "heads": 2, "recipe": "independent",
+        "device": "cuda",
+        "driver": str(ROOT / DRIVER),
+        "sources": [],
+        "objects": [str(folder / object_name)],
+        "include_dirs": [str(ROOT / "csrc")],
+        "workload": SHAPE,
+        "batch": 1,
+        "heads": 2,
+        "recipe": "independent",
         "flags": {"cxx": [], "nvcc": [f"-gencode=arch=compute_{number},code=sm_{number}"]},
-        "trial": 0, "seed": 0, "threads": 8, "run_s": 60,
-    }  # fmt: skip
+        "trial": 0,
+        "seed": 0,
+        "threads": 8,
+        "run_s": 60,
+    }
 
 
 def checked(here: Here, name: str) -> dict[str, CheckerResult]:

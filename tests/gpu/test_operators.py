@@ -22,13 +22,18 @@ OPERATORS: dict[str, tuple[str, list[dict[str, Any]], dict[str, Any], bool]] = {
     "a named tuple": ("torch.topk", [tensor(256, 4096)], {"k": 16}, False),
     "complex numbers": ("torch.fft.rfft", [tensor(64, 1024)], {}, False),
     "channels last": (
-        "torch.softmax", [{"tensors": [{"shape": [8, 16, 32, 32], "strides": [16384, 1, 512, 16]}]}], {"dim": 1}, True,
+        "torch.softmax",
+        [{"tensors": [{"shape": [8, 16, 32, 32], "strides": [16384, 1, 512, 16]}]}],
+        {"dim": 1},
+        True,
     ),
     "gradients": (
-        "torch.nn.functional.layer_norm", [tensor(512, 256, name="input"), tensor(256, name="weight")],
-        {"normalized_shape": [256]}, True,
+        "torch.nn.functional.layer_norm",
+        [tensor(512, 256, name="input"), tensor(256, name="weight")],
+        {"normalized_shape": [256]},
+        True,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", OPERATORS)
@@ -40,9 +45,11 @@ def test_an_operator_is_timed_whatever_it_returns(here: Here, tmp_path: Path, wh
     assert stored["status"] == "ok", stored["message"]
     case = {
         **dict.fromkeys(("batch", "heads", "seq_len", "head_dim", "causal", "scale")),
-        "id": "operator", "dtype": "float32", "recipes": {"independent": 1},
+        "id": "operator",
+        "dtype": "float32",
+        "recipes": {"independent": 1},
         "problem": {"file": "", "store": str(tmp_path / "store"), "operator": asked, "backward": backward},
-    }  # fmt: skip
+    }
     alone = "model.backward"
     rows = here.time(None, [case], ["model", *([alone] if backward else [])])
     timed = row(rows, "model")

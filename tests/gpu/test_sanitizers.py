@@ -211,8 +211,13 @@ def test_every_tool_is_silent_on_every_family(family: str, programs: dict[str, P
     ],
 )
 def test_each_tool_finds_what_is_planted(
-    programs: dict[str, Path], folder: Path, tool: str, program: str, arguments: list[str], options: tuple[str, ...],
+    programs: dict[str, Path],
+    folder: Path,
+    tool: str,
+    program: str,
+    arguments: list[str],
+    options: tuple[str, ...],
     words: str,
-) -> None:  # fmt: skip
+) -> None:
     code, printed = sanitize(tool, programs.get(program, folder / program), *arguments, options=options)
     assert code == FOUND and words in printed, printed[-1500:]

@@ -35,9 +35,16 @@ def test_every_target_has_cold_and_hot_times_with_their_moments(here: Here, buil
         answer = here.time(built("shipped"), shapes, ["kernel", *REFERENCES])
     assert answer.result is not None, answer.ended.log
     record = LaunchRecord(
-        environment="here", kernel="k", device="cuda", key="", index=0, position=0, started_utc="",
-        duration_s=answer.ended.duration_s, **answer.result,
-    )  # fmt: skip
+        environment="here",
+        kernel="k",
+        device="cuda",
+        key="",
+        index=0,
+        position=0,
+        started_utc="",
+        duration_s=answer.ended.duration_s,
+        **answer.result,
+    )
     assert implausible(record, {(w["id"], t) for w in shapes for t in ["kernel", *REFERENCES]}) == ""
     record = watched_launch(record, watch, gpu.uuid)
     for timing in record.timings:

@@ -17,9 +17,16 @@ from reports import model
 
 HERE = Path(__file__).parent
 Kind = Literal[
-    "formula", "gradient", "broadcasting", "default argument", "random numbers", "promotion", "empty input", "nan",
+    "formula",
+    "gradient",
+    "broadcasting",
+    "default argument",
+    "random numbers",
+    "promotion",
+    "empty input",
+    "nan",
     "control",
-]  # fmt: skip
+]
 
 
 class Answer(str, Enum):

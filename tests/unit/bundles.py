@@ -60,18 +60,35 @@ def tree(folder: Path, text: str) -> Path:
 def entry(**changes: Any) -> dict[str, Any]:
     """An environment of the manifest."""
     return {
-        "torch": "2.5.0+cu124", "cuda": "12.4", "python": "3.11.2", "index": PYPI, "key": "1" * 64,
-        "image": "sha256:1", "base_image": "base:1", "pins_sha256": "3" * 64, "removed": {"triton": 1 << 20},
-        "blanked": {"libcudnn.so": 5 << 20}, "proof": PROOF, **changes,
-    }  # fmt: skip
+        "torch": "2.5.0+cu124",
+        "cuda": "12.4",
+        "python": "3.11.2",
+        "index": PYPI,
+        "key": "1" * 64,
+        "image": "sha256:1",
+        "base_image": "base:1",
+        "pins_sha256": "3" * 64,
+        "removed": {"triton": 1 << 20},
+        "blanked": {"libcudnn.so": 5 << 20},
+        "proof": PROOF,
+        **changes,
+    }
 
 
 def manifest(**changes: Any) -> dict[str, Any]:
     return {
-        "schema_version": 1, "created_utc": "2026-01-02T03:04:05Z", "machine": "x86_64", "architecture": "90",
-        "least_driver": "525.60.13", "removed": {"usr/share/doc": 3 << 20}, "packages": {}, "parts": [],
-        "archives": {}, "environments": {ID: entry()}, **changes,
-    }  # fmt: skip
+        "schema_version": 1,
+        "created_utc": "2026-01-02T03:04:05Z",
+        "machine": "x86_64",
+        "architecture": "90",
+        "least_driver": "525.60.13",
+        "removed": {"usr/share/doc": 3 << 20},
+        "packages": {},
+        "parts": [],
+        "archives": {},
+        "environments": {ID: entry()},
+        **changes,
+    }
 
 
 def save_unpacked(folder: Path, value: dict[str, Any]) -> None:

@@ -48,6 +48,11 @@ class FakeExecutor:
 
 def gpu_facts(uuid: str = "GPU-1", name: str = "Fake", **changes: Any) -> GpuFacts:
     facts: dict[str, Any] = {
-        "driver": "1", "memory_bytes": 1, "ecc": None, "mig": None, "power_limit_w": None, "max_sm_mhz": None,
-    }  # fmt: skip
+        "driver": "1",
+        "memory_bytes": 1,
+        "ecc": None,
+        "mig": None,
+        "power_limit_w": None,
+        "max_sm_mhz": None,
+    }
     return GpuFacts(uuid=uuid, name=name, **facts | changes)

@@ -43,13 +43,17 @@ def result(
     runs = TRIALS * len(outputs)
     told = label or " ".join(map(str, condition.values())) or "as validated"
     return ConditionResult(
-        status="ok" if passed == 1 else "wrong", condition=Condition(label=told, **condition), runs=runs,
-        passed=round(passed * runs), nonfinite=runs if nonfinite else 0,
+        status="ok" if passed == 1 else "wrong",
+        condition=Condition(label=told, **condition),
+        runs=runs,
+        passed=round(passed * runs),
+        nonfinite=runs if nonfinite else 0,
         max_units=None if nonfinite else 1.1 if passed == 1 else 412.0,
         output_sha256=[[sha(trial, letter) for letter in outputs] for trial in range(TRIALS)],
         input_sha256=[sha("in", trial) for trial in range(TRIALS)],
-        within=[[passed == 1] * len(outputs)] * TRIALS if passed in (0, 1) else [], scales=scales,
-    )  # fmt: skip
+        within=[[passed == 1] * len(outputs)] * TRIALS if passed in (0, 1) else [],
+        scales=scales,
+    )
 
 
 def conditions(
@@ -61,9 +65,15 @@ def conditions(
     workload: str = SEED,
 ) -> None:
     record = ConditionsRecord(
-        status="ok", experiment=experiment, environment=environment, kernel=KERNEL, workload=workload, device=device,
-        results=list(results), **WHEN,
-    )  # fmt: skip
+        status="ok",
+        experiment=experiment,
+        environment=environment,
+        kernel=KERNEL,
+        workload=workload,
+        device=device,
+        results=list(results),
+        **WHEN,
+    )
     save_record(run.experiment_path(environment, KERNEL, device, workload, experiment), record)
 
 
@@ -85,11 +95,13 @@ def history(
             ConditionResult(
                 status="ok" if all(right) else "wrong",
                 condition=Condition(label=f"process {number}", recipe=recipe, before="fresh", process=number),
-                runs=len(right), passed=sum(right),
+                runs=len(right),
+                passed=sum(right),
                 output_sha256=[[sha(trial, letter) for letter in word] for trial, word in enumerate(words.split())],
-                input_sha256=[sha("in", trial) for trial in range(len(within))], within=within,
+                input_sha256=[sha("in", trial) for trial in range(len(within))],
+                within=within,
             )
-        )  # fmt: skip
+        )
     conditions(run, "history", results, environment, device)
 
 
@@ -152,11 +164,16 @@ def swap(
         SwapResult(status="crashed", message="the process died by SIGABRT", code_from=code, run_in=place)
         if letter == "X"
         else SwapResult(
-            status="ok", code_from=code, run_in=place, runtime="libgomp.so.1", runs=TRIALS,
-            passed=TRIALS if letter in right else 0, output_sha256=[sha(trial, letter) for trial in range(TRIALS)],
+            status="ok",
+            code_from=code,
+            run_in=place,
+            runtime="libgomp.so.1",
+            runs=TRIALS,
+            passed=TRIALS if letter in right else 0,
+            output_sha256=[sha(trial, letter) for trial in range(TRIALS)],
         )
         for (code, place), letter in zip(places, letters, strict=True)
-    ]  # fmt: skip
+    ]
     record = SwapRecord(status="ok", kernel=KERNEL, workload=SEED, device=device, results=results, **WHEN)
     save_record(run.swap_path(KERNEL, device, SEED), record)
 
@@ -165,9 +182,14 @@ EXCHANGED = ((BASE, BASE), (NEXT, BASE), (BASE, NEXT), (NEXT, NEXT))  # PyTorch 
 
 
 def exchanged(
-    run: Run, packages: Mapping[str, str], times_us: Mapping[str, Sequence[float | None]] = MappingProxyType({}),
-    peaks_bytes: Mapping[str, Sequence[int]] = MappingProxyType({}), *, kernel: str = KERNEL, target: str = "kernel",
-) -> None:  # fmt: skip
+    run: Run,
+    packages: Mapping[str, str],
+    times_us: Mapping[str, Sequence[float | None]] = MappingProxyType({}),
+    peaks_bytes: Mapping[str, Sequence[int]] = MappingProxyType({}),
+    *,
+    kernel: str = KERNEL,
+    target: str = "kernel",
+) -> None:
     """By package, outputs with the baseline's in both environments, then with the other's in both. A is right, X a
     process that died, - a pair that does not load. `times_us`: likewise, the medians of launches; and `peaks_bytes`."""
     results = []
@@ -183,33 +205,56 @@ def exchanged(
             place_of = EXCHANGED.index((torch, package_of))
             time_us = times_us[package][place_of] if package in times_us else None
             seen = TargetSeen(
-                target=target, status="ok" if letter == "A" else "crashed" if letter == "X" else "wrong",
-                message="the process died" if letter == "X" else "", runs=0 if letter == "X" else TRIALS,
-                passed=TRIALS if letter == "A" else 0, output_sha256=[sha(trial, letter) for trial in range(TRIALS)],
+                target=target,
+                status="ok" if letter == "A" else "crashed" if letter == "X" else "wrong",
+                message="the process died" if letter == "X" else "",
+                runs=0 if letter == "X" else TRIALS,
+                passed=TRIALS if letter == "A" else 0,
+                output_sha256=[sha(trial, letter) for trial in range(TRIALS)],
                 times_us=[time_us * (1 + 0.01 * each) for each in range(5)] if time_us else [],
                 peaks_bytes=[peaks_bytes[package][place_of]] * 3 if package in peaks_bytes else [],
-            )  # fmt: skip
+            )
             if not own or not any(r.torch_of == r.package_of == torch for r in results):
                 results.append(ComponentResult(**place, environment=f"{torch}-x", status="ok", targets=[seen]))
     record = ComponentsRecord(
-        status="ok", environment=NEXT, kernel=kernel, workload=SEED, device="cpu", baseline=BASE, run="r",
-        timed=bool(times_us or peaks_bytes), results=results, **WHEN,
-    )  # fmt: skip
+        status="ok",
+        environment=NEXT,
+        kernel=kernel,
+        workload=SEED,
+        device="cpu",
+        baseline=BASE,
+        run="r",
+        timed=bool(times_us or peaks_bytes),
+        results=results,
+        **WHEN,
+    )
     save_record(run.experiment_path(NEXT, kernel, "cpu", SEED, "component"), record)
 
 
 def checkers(
-    run: Run, tool: str, kind: str = "", *, works: bool | None = True, environment: str = NEXT, device: str = "cpu",
+    run: Run,
+    tool: str,
+    kind: str = "",
+    *,
+    works: bool | None = True,
+    environment: str = NEXT,
+    device: str = "cpu",
     where: str = "attention.cpp:41",
-) -> None:  # fmt: skip
+) -> None:
     """One checker's result; `kind` empty: it found nothing. `works`: it found the fault that was planted for it."""
     found = [CheckerFinding(kind=kind, text=f"{kind} in forward", where=where, count=3)] if kind else []
     said = CheckerResult(
         status="ok", tool=tool, control="planted fault", control_found=works, findings=found, command=f"run {tool}"
     )
     record = CheckersRecord(
-        status="ok", environment=environment, kernel=KERNEL, workload=SEED, device=device, results=[said], **WHEN,
-    )  # fmt: skip
+        status="ok",
+        environment=environment,
+        kernel=KERNEL,
+        workload=SEED,
+        device=device,
+        results=[said],
+        **WHEN,
+    )
     save_record(run.experiment_path(environment, KERNEL, device, SEED, "checkers"), record)
 
 
@@ -231,8 +276,14 @@ def profiles(
     as the model."""
     for place, (environment, operators) in enumerate(((BASE, base), (NEXT, this))):
         record = ProfileRecord(
-            status="crashed" if ends and environment == NEXT else "ok", environment=environment, kernel=KERNEL,
-            target=target, workload=SEED, device=device, threads=threads[place], profiled_calls=20,
+            status="crashed" if ends and environment == NEXT else "ok",
+            environment=environment,
+            kernel=KERNEL,
+            target=target,
+            workload=SEED,
+            device=device,
+            threads=threads[place],
+            profiled_calls=20,
             lines=[Line(number=number, text=texts.get(number, f"text of {number}")) for number in lines[place]],
             draws_as_model=as_model[place],
             operators=[
@@ -240,5 +291,5 @@ def profiles(
                 for name, (calls, self_us) in operators.items()
             ],
             **WHEN,
-        )  # fmt: skip
+        )
         save_record(run.experiment_path(environment, KERNEL, device, SEED, f"profile-{target}"), record)

@@ -14,9 +14,14 @@ WHEN: dict[str, Any] = {"started_utc": "2024-01-01T00:00:00+00:00", "duration_s"
 
 def agreement(passed: int, against: str = "truth", **changes: Any) -> Agreement:
     values: dict[str, Any] = {
-        "passed": dict.fromkeys(("rounding", "kernelbench", "strict"), passed), "max_abs": 0.1, "mean_abs": 0.1,
-        "within_strict_share": 1, "nonfinite_trials": 0, "histogram": [0] * 11, "worst": None,
-    }  # fmt: skip
+        "passed": dict.fromkeys(("rounding", "kernelbench", "strict"), passed),
+        "max_abs": 0.1,
+        "mean_abs": 0.1,
+        "within_strict_share": 1,
+        "nonfinite_trials": 0,
+        "histogram": [0] * 11,
+        "worst": None,
+    }
     return Agreement(against=against, **values | changes)
 
 
@@ -28,9 +33,13 @@ def validation(*targets: TargetResult, trials: int = 5, inputs: str = "i", **cha
     """Of one recipe, or, without a target, of none."""
     digests = [f"{inputs}{trial}" for trial in range(trials)]
     recipe = RecipeResult(
-        recipe="independent", trials=trials, input_sha256=digests, truth_sha256=[], rounding_cost=[],
+        recipe="independent",
+        trials=trials,
+        input_sha256=digests,
+        truth_sha256=[],
+        rounding_cost=[],
         targets=list(targets),
-    )  # fmt: skip
+    )
     rule: dict[str, Any] = {"workload": "w", "decides": "rounding", "limits": {"rounding": 4.0}}
     return ValidationRecord(**PLACE | WHEN | rule | {"recipes": [recipe] if targets else []} | changes)
 
@@ -54,6 +63,17 @@ def launch(*timings: Timing, **changes: Any) -> LaunchRecord:
 def workload(batch: int = 1, heads: int = 1, seq_len: int = 8, head_dim: int = 64) -> WorkloadInfo:
     flops = 4.0 * batch * heads * seq_len**2 * head_dim
     return WorkloadInfo(
-        id="w", name="w", dtype="float32", devices=["cpu"], batch=batch, heads=heads, seq_len=seq_len,
-        head_dim=head_dim, causal=False, scale=0.125, trials={"independent": 1}, flops=flops, bytes=1.0,
-    )  # fmt: skip
+        id="w",
+        name="w",
+        dtype="float32",
+        devices=["cpu"],
+        batch=batch,
+        heads=heads,
+        seq_len=seq_len,
+        head_dim=head_dim,
+        causal=False,
+        scale=0.125,
+        trials={"independent": 1},
+        flops=flops,
+        bytes=1.0,
+    )

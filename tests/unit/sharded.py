@@ -16,8 +16,16 @@ kernels:
 workloads:
   - {name: w, shape: {batch: 1, heads: 1, seq_len: 65, head_dim: 64}, dtypes: {cpu: [float32], cuda: [float32]}}
 """
-GPU = GpuFacts(uuid="GPU-1", name="NVIDIA H200", driver="580", memory_bytes=1, ecc=True, mig=False, power_limit_w=700,
-               max_sm_mhz=1980)  # fmt: skip
+GPU = GpuFacts(
+    uuid="GPU-1",
+    name="NVIDIA H200",
+    driver="580",
+    memory_bytes=1,
+    ecc=True,
+    mig=False,
+    power_limit_w=700,
+    max_sm_mhz=1980,
+)
 
 
 def lay_out(tmp_path: Path) -> Path:

@@ -37,8 +37,14 @@ def run_record(spec: Spec) -> RunRecord:
         executor_reason="no container engine" + spec.hostile,
         gpus=[
             GpuFacts(
-                uuid=UUID, name="NVIDIA H200" + spec.hostile, driver="580.159.04", memory_bytes=150754820096,
-                ecc=True, mig=False, power_limit_w=700.0, max_sm_mhz=1980,
+                uuid=UUID,
+                name="NVIDIA H200" + spec.hostile,
+                driver="580.159.04",
+                memory_bytes=150754820096,
+                ecc=True,
+                mig=False,
+                power_limit_w=700.0,
+                max_sm_mhz=1980,
             )
         ]
         if spec.device == "cuda"
@@ -49,18 +55,30 @@ def run_record(spec: Spec) -> RunRecord:
         environments=list(spec.environments),
         kernels=[
             KernelInfo(
-                name=name, devices=[spec.device], sources=[f"csrc/{name}.cpp"], tunables={"BLOCK_M": "32"},
-                workloads=list(spec.workloads), references=list(spec.references),
+                name=name,
+                devices=[spec.device],
+                sources=[f"csrc/{name}.cpp"],
+                tunables={"BLOCK_M": "32"},
+                workloads=list(spec.workloads),
+                references=list(spec.references),
                 control_of=spec.slowed[name][0] if name in spec.slowed else None,
             )
             for name in names
         ],
         workloads=[
             WorkloadInfo(
-                id=workload, name=workload.partition("-")[0],
-                dtype="float32" if workload.endswith("fp32") else "float16", devices=[spec.device], batch=batch,
-                heads=heads, seq_len=seq_len, head_dim=head_dim, causal=workload.startswith("causal"), scale=0.125,
-                trials={"independent": spec.trials}, backward=protocol.BACKWARD in workload,
+                id=workload,
+                name=workload.partition("-")[0],
+                dtype="float32" if workload.endswith("fp32") else "float16",
+                devices=[spec.device],
+                batch=batch,
+                heads=heads,
+                seq_len=seq_len,
+                head_dim=head_dim,
+                causal=workload.startswith("causal"),
+                scale=0.125,
+                trials={"independent": spec.trials},
+                backward=protocol.BACKWARD in workload,
                 flops=4 * batch * heads * seq_len**2 * head_dim / (2 if workload.startswith("causal") else 1),
                 bytes=4 * batch * heads * seq_len * head_dim * 2,
             )
@@ -80,18 +98,23 @@ def run_record(spec: Spec) -> RunRecord:
         order_seed=0,
         matrix_text="schema_version: 1\n" + spec.hostile,
         sources_sha256={"csrc/attention_scalar.cpp": sha("source")},
-    )  # fmt: skip
+    )
 
 
 def ceiling_record(spec: Spec) -> CeilingRecord:
     outcome = spec.ceilings or Outcome(status="ok")
     reached = outcome.status == "ok"
     return CeilingRecord(
-        **outcome.model_dump(), device_uuid=UUID, device_name="NVIDIA H200", environment=spec.environments[-1],
-        matmul_tflops=TFLOPS if reached else {}, matmul_size=8192 if reached else None,
-        copy_gbps=GBPS if reached else None, copy_bytes=1 << 32 if reached else None,
+        **outcome.model_dump(),
+        device_uuid=UUID,
+        device_name="NVIDIA H200",
+        environment=spec.environments[-1],
+        matmul_tflops=TFLOPS if reached else {},
+        matmul_size=8192 if reached else None,
+        copy_gbps=GBPS if reached else None,
+        copy_bytes=1 << 32 if reached else None,
         started_utc="2025-01-01T00:09:00+00:00",
-    )  # fmt: skip
+    )
 
 
 def cells(spec: Spec) -> list[Cell]:

@@ -53,39 +53,58 @@ def observation(spec: Spec, environment: str) -> Observation:
     cuda = spec.torch_cuda.get(environment, "12.1")
     local = f"{version}+cu{cuda.replace('.', '')}"
     return Observation(
-        python="3.11.9", torch=local, torch_cuda=cuda, torch_git=sha(version)[:12], cxx11_abi=False, numpy="1.26.4",
+        python="3.11.9",
+        torch=local,
+        torch_cuda=cuda,
+        torch_git=sha(version)[:12],
+        cxx11_abi=False,
+        numpy="1.26.4",
         cudnn="8.9.2" if version == "2.1.0" else "9.1.0",
         wheels={
             name: Wheel(version=local if name == "torch" else "1.0", record_sha256=sha(name, version))
             for name in ("torch", "numpy", "ninja", "sympy")
-        } | {
+        }
+        | {
             name: Wheel(version=own, record_sha256=sha(name, own))
             for name, own in spec.packages.get(environment, {}).items()
         },
-        machine="x86_64", cpu_model="Example CPU" + spec.hostile, cpu_flags_sha256=sha("flags"),
-        cpu_capability="AVX512", threads=2, kernel_release="6.1.0", libc="glibc 2.36",
+        machine="x86_64",
+        cpu_model="Example CPU" + spec.hostile,
+        cpu_flags_sha256=sha("flags"),
+        cpu_capability="AVX512",
+        threads=2,
+        kernel_release="6.1.0",
+        libc="glibc 2.36",
         gpus=[
             Gpu(name="NVIDIA H200", uuid=UUID, compute_capability="9.0", memory_bytes=150754820096, driver="580.159.04")
         ]
         if spec.device == "cuda"
         else [],
         settings={"float32_matmul_precision": "highest"} | spec.settings.get(environment, {}),
-    )  # fmt: skip
+    )
 
 
 def environment_record(spec: Spec, environment: str) -> EnvironmentRecord:
     outcome = spec.stacks.get(environment, Outcome(status="ok"))
     version = version_of(environment)
     return EnvironmentRecord(
-        **outcome.model_dump(), id=environment, torch=version, cuda="12.1", python="3.11",
+        **outcome.model_dump(),
+        id=environment,
+        torch=version,
+        cuda="12.1",
+        python="3.11",
         replica=int(environment.rpartition("-r")[2]) if "-r" in environment else 0,
-        index="https://download.pytorch.org/whl/cu121", executor=spec.executors.get(environment, "venv"),
-        key=sha(environment), pins={"torch": version, "numpy": "1.26.4"},
+        index="https://download.pytorch.org/whl/cu121",
+        executor=spec.executors.get(environment, "venv"),
+        key=sha(environment),
+        pins={"torch": version, "numpy": "1.26.4"},
         pins_sha256=sha("pins", version, spec.packages.get(environment, {})),
-        packages=spec.packages.get(environment, {}), variables=spec.variables.get(environment, {}),
-        prepared_s=61.0, reused=False,
+        packages=spec.packages.get(environment, {}),
+        variables=spec.variables.get(environment, {}),
+        prepared_s=61.0,
+        reused=False,
         observed=observation(spec, environment) if outcome.status == "ok" else None,
-    )  # fmt: skip
+    )
 
 
 def build_record(spec: Spec, environment: str, kernel: str) -> BuildRecord:
@@ -111,24 +130,32 @@ def build_record(spec: Spec, environment: str, kernel: str) -> BuildRecord:
         },
         functions=[
             DeviceFunction(
-                name=f"{kernel}_forward", architecture="sm_80", registers=96, spill_bytes=0, shared_bytes=16384,
+                name=f"{kernel}_forward",
+                architecture="sm_80",
+                registers=96,
+                spill_bytes=0,
+                shared_bytes=16384,
                 disassembly_sha256=sha(kernel, code),
             )
         ],
-    )  # fmt: skip
+    )
 
 
 def _agreement(spec: Spec, against: str, passed: int, units: float | None, nonfinite: int = 0) -> Agreement:
     error = None if units is None else units * 4.9e-4
     counts = {"kernelbench": passed, "strict": passed} | ({"rounding": passed} if against == "truth" else {})
     return Agreement(
-        against=against, passed=counts, max_abs=error, mean_abs=None if error is None else error / 9,
+        against=against,
+        passed=counts,
+        max_abs=error,
+        mean_abs=None if error is None else error / 9,
         max_units=units if against == "truth" else None,
         units_per_trial=[units] * spec.trials if against == "truth" else [],
-        within_strict_share=1.0 if passed == spec.trials else 0.97, nonfinite_trials=nonfinite,
+        within_strict_share=1.0 if passed == spec.trials else 0.97,
+        nonfinite_trials=nonfinite,
         histogram=[0, 0, 5, 40, 300, 900, 80, 0, 0, 0, 0],
         worst=Worst(trial=3, index=[0, 2, 100, 7], got=0.51, want=0.50),
-    )  # fmt: skip
+    )
 
 
 def target_result(
@@ -144,14 +171,20 @@ def target_result(
     if target == "kernel":
         against += [_agreement(spec, reference, agrees, case.units) for reference in spec.references]
     return TargetResult(
-        status="ok", target=target, operators=list(case.operators) or [f"aten::{target}"], against=against,
+        status="ok",
+        target=target,
+        operators=list(case.operators) or [f"aten::{target}"],
+        against=against,
         output_sha256=[
             sha(case.twin or target, workload, _bits(spec, environment, target, workload), recipe, trial)
             for trial in range(spec.trials)
         ],
-        repeats_differ=case.repeats_differ, repeats_max_units=case.repeats_units, unwritten_trials=case.unwritten,
-        inputs_mutated=case.mutated, nearer_to={"flash": spec.trials} if target == "kernel" else {},
-    )  # fmt: skip
+        repeats_differ=case.repeats_differ,
+        repeats_max_units=case.repeats_units,
+        unwritten_trials=case.unwritten,
+        inputs_mutated=case.mutated,
+        nearer_to={"flash": spec.trials} if target == "kernel" else {},
+    )
 
 
 def _bits(spec: Spec, environment: str, target: str, workload: str) -> str:
@@ -184,13 +217,21 @@ def validation_record(spec: Spec, cell: Cell) -> ValidationRecord:
         for recipe in spec.recipes
     ]
     return ValidationRecord(
-        status="wrong" if wrong and status == "ok" else status, message=case.message + spec.hostile,
-        log_excerpt=case.log_excerpt + spec.hostile, environment=cell.environment, kernel=cell.kernel,
-        workload=cell.workload, device=cell.device, key=sha(cell.id), decides=spec.decides,
-        deterministic=case.deterministic, limits=spec.limits,
+        status="wrong" if wrong and status == "ok" else status,
+        message=case.message + spec.hostile,
+        log_excerpt=case.log_excerpt + spec.hostile,
+        environment=cell.environment,
+        kernel=cell.kernel,
+        workload=cell.workload,
+        device=cell.device,
+        key=sha(cell.id),
+        decides=spec.decides,
+        deterministic=case.deterministic,
+        limits=spec.limits,
         recipes=recipes if status in ("ok", "crashed") and not spec.stopped(cell.environment) else [],
-        started_utc="2025-01-01T00:00:00+00:00", duration_s=12.0,
-    )  # fmt: skip
+        started_utc="2025-01-01T00:00:00+00:00",
+        duration_s=12.0,
+    )
 
 
 def _gpu_fields(
@@ -218,11 +259,16 @@ def _gpu_fields(
 def _watch(spec: Spec, environment: str, index: int) -> GpuWatch:
     throttled = spec.throttled.get((environment, index), 0) > 0
     return GpuWatch(
-        uuid=UUID, readings=120, sm_mhz=spec.sm_mhz.get(environment, 1980.0), memory_mhz=3201.0, power_w=412.0,
-        temperature_c=41.0, throttled_share=0.08 if throttled else 0.0,
+        uuid=UUID,
+        readings=120,
+        sm_mhz=spec.sm_mhz.get(environment, 1980.0),
+        memory_mhz=3201.0,
+        power_w=412.0,
+        temperature_c=41.0,
+        throttled_share=0.08 if throttled else 0.0,
         throttle_reasons=["sw_power_cap"] if throttled else [],
         other_processes=spec.others.get((environment, index), 0),
-    )  # fmt: skip
+    )
 
 
 def launch_record(
@@ -244,8 +290,13 @@ def launch_record(
             status = protocol.OK if case.status == protocol.UNDECIDABLE else case.status  # that is timed all the same
             timings.append(
                 Timing(
-                    status=status, message=case.message, workload=workload, target=target, order=order,
-                    clock="cuda_event" if cuda else "perf_counter_ns", warmup_calls=5,
+                    status=status,
+                    message=case.message,
+                    workload=workload,
+                    target=target,
+                    order=order,
+                    clock="cuda_event" if cuda else "perf_counter_ns",
+                    warmup_calls=5,
                     samples_us=[round(float(s), 4) for s in samples] if status == "ok" else [],
                     correct=not case.timed_wrong if target == "kernel" else None,
                     busy_processors=_busy(spec, environment, target),
@@ -254,7 +305,7 @@ def launch_record(
                     memory=_memory(spec, environment, target, index) if status == "ok" else None,
                     **(_gpu_fields(spec, case, environment, index, usual * luck, generator) if cuda else {}),
                 )
-            )  # fmt: skip
+            )
     return LaunchRecord(
         status="ok",
         environment=environment,
@@ -268,14 +319,16 @@ def launch_record(
         duration_s=4.2,
         threads=spec.threads.get(environment, 2),
         load=Load(
-            load_average=0.4, busy_share_others=spec.busy_in.get(environment, spec.busy), cpu_mhz=2900.0,
+            load_average=0.4,
+            busy_share_others=spec.busy_in.get(environment, spec.busy),
+            cpu_mhz=2900.0,
             steal_share=0.0,
         ),
         idle_processors=spec.idle_processors.get(environment),
         gpu=_watch(spec, environment, index) if cuda else None,
         sampling_s=2.9 if cuda else None,
         timings=timings,
-    )  # fmt: skip
+    )
 
 
 def _memory(spec: Spec, environment: str, target: str, index: int) -> Memory | None:
@@ -298,12 +351,22 @@ def crossing_record(spec: Spec, kernel: str, workload: str) -> CrossingRecord:
             same = _bits(spec, base, target, workload) == _bits(spec, other, target, workload)
             pairs.append(
                 Crossing(
-                    left=f"{base}:{target}", right=f"{other}:{target}", recipe="independent", trials=3,
-                    identical_trials=3 if same else 0, max_abs=0.0 if same else 2e-3, mean_abs=0.0 if same else 1e-5,
-                    differing_share=0.0 if same else 0.312, largest=spec.largest,
+                    left=f"{base}:{target}",
+                    right=f"{other}:{target}",
+                    recipe="independent",
+                    trials=3,
+                    identical_trials=3 if same else 0,
+                    max_abs=0.0 if same else 2e-3,
+                    mean_abs=0.0 if same else 1e-5,
+                    differing_share=0.0 if same else 0.312,
+                    largest=spec.largest,
                 )
-            )  # fmt: skip
+            )
     return CrossingRecord(
-        kernel=kernel, workload=workload, device=spec.device, inputs_identical=not spec.inputs, pairs=pairs,
+        kernel=kernel,
+        workload=workload,
+        device=spec.device,
+        inputs_identical=not spec.inputs,
+        pairs=pairs,
         truths=list(spec.truths),
-    )  # fmt: skip
+    )

@@ -19,14 +19,19 @@ def validation(environment: str, passed: int = 5, repeats_differ: int = 0, **cha
     return hand_made.validation(own, environment=environment, **changes)
 
 
-def result(bits: list[str], site: str = "", label: str = "x", status: Status = "ok", message: str = ""
-           ) -> ConditionResult:  # fmt: skip
+def result(
+    bits: list[str], site: str = "", label: str = "x", status: Status = "ok", message: str = ""
+) -> ConditionResult:
     """`bits` of each trial: a letter for each of its runs, the same letter for the same output."""
     runs = len("".join(bits))
     return ConditionResult(
-        condition=Condition.model_validate({"label": label, "site": site}), status=status, message=message, runs=runs,
-        passed=runs if status == "ok" else 0, output_sha256=[list(each) for each in bits],
-    )  # fmt: skip
+        condition=Condition.model_validate({"label": label, "site": site}),
+        status=status,
+        message=message,
+        runs=runs,
+        passed=runs if status == "ok" else 0,
+        output_sha256=[list(each) for each in bits],
+    )
 
 
 def record(experiment: ConditionsExperiment, *results: ConditionResult, **changes: Any) -> ConditionsRecord:
@@ -60,8 +65,10 @@ def test_a_kernel_that_does_not_compile_somewhere_is_refused_with_what_the_compi
 def test_a_kernel_that_is_not_right_in_one_environment_is_refused(status: Status) -> None:
     wrong = validation(NEXT, status=status, message="19 of 100", passed=2)
     assert refused(validations=[validation(BASE), wrong]) == (
-        "correctness", NEXT, Outcome(status=status, message="19 of 100"),
-    )  # fmt: skip
+        "correctness",
+        NEXT,
+        Outcome(status=status, message="19 of 100"),
+    )
 
 
 @pytest.mark.parametrize(

@@ -46,23 +46,37 @@ def only(folder: Path, made: Spec) -> Answer:
         (of_both(WRONG), "wrong", "wrong in 2.1.0 and in 2.5.0: the upgrade did not cause it"),
         (spec((BASE, "kernel", WRONG)), "fixed", "fixed in 2.5.0: wrong in 2.1.0, right in 2.5.0"),
         (here(Case(status="crashed", message="x")), "broke", "broke in 2.5.0: right in 2.1.0, crashes in 2.5.0"),
-        (here(Case(status="unsupported", message="x")), "broke",
-         "no longer supported in 2.5.0: right in 2.1.0, refused in 2.5.0"),
+        (
+            here(Case(status="unsupported", message="x")),
+            "broke",
+            "no longer supported in 2.5.0: right in 2.1.0, refused in 2.5.0",
+        ),
         (of_both(Case(status="unsupported", message="x")), "refused", "refused in 2.1.0 and in 2.5.0"),
-        (spec((BASE, "kernel", Case(status="unsupported"))), "newly supported",
-         "newly supported in 2.5.0: refused in 2.1.0, right in 2.5.0"),
-        (spec((BASE, "kernel", Case(status="unsupported")), (NEXT, "kernel", WRONG)), "wrong",
-         "refused in 2.1.0, wrong in 2.5.0"),
-        (spec((BASE, "kernel", Case(status="crashed")), (NEXT, "kernel", WRONG)), "wrong",
-         "crashes in 2.1.0, wrong in 2.5.0"),
-        (of_both(WRONG, environments=(BASE, NEXT, THIRD)), "wrong",
-         "wrong in 2.1.0 and in 2.5.0, right in 2.11.0"),
-        (here(WRONG, environments=(BASE, NEXT, THIRD)), "broke",
-         "broke in 2.5.0: right in 2.1.0 and in 2.11.0, wrong in 2.5.0"),
+        (
+            spec((BASE, "kernel", Case(status="unsupported"))),
+            "newly supported",
+            "newly supported in 2.5.0: refused in 2.1.0, right in 2.5.0",
+        ),
+        (
+            spec((BASE, "kernel", Case(status="unsupported")), (NEXT, "kernel", WRONG)),
+            "wrong",
+            "refused in 2.1.0, wrong in 2.5.0",
+        ),
+        (
+            spec((BASE, "kernel", Case(status="crashed")), (NEXT, "kernel", WRONG)),
+            "wrong",
+            "crashes in 2.1.0, wrong in 2.5.0",
+        ),
+        (of_both(WRONG, environments=(BASE, NEXT, THIRD)), "wrong", "wrong in 2.1.0 and in 2.5.0, right in 2.11.0"),
+        (
+            here(WRONG, environments=(BASE, NEXT, THIRD)),
+            "broke",
+            "broke in 2.5.0: right in 2.1.0 and in 2.11.0, wrong in 2.5.0",
+        ),
         (spec(environments=(BASE,)), "right", "right in 2.1.0"),
         (spec((BASE, "kernel", WRONG), environments=(BASE,)), "wrong", "wrong in 2.1.0"),
     ],
-)  # fmt: skip
+)
 def test_what_is_told_of_outputs(made: Spec, state: str, what: str, tmp_path: Path) -> None:
     answer = only(tmp_path, made)
     assert answer.state == state and answer.what.partition("; ")[0] == what
@@ -106,17 +120,29 @@ UNBUILT = Outcome(status="build_failed", message="x.cpp:1: error: no")
 @pytest.mark.parametrize(
     ("made", "state", "what"),
     [
-        (of_both(Case(timed_wrong=True), **TIMED), "wrong",
-         "wrong when timed in 2.1.0 and in 2.5.0: the upgrade did not cause it"),
-        (here(Case(timed_wrong=True), **TIMED), "wrong",
-         "right in 2.1.0, wrong when timed in 2.5.0: it is undecided whether the upgrade or chance did it"),
+        (
+            of_both(Case(timed_wrong=True), **TIMED),
+            "wrong",
+            "wrong when timed in 2.1.0 and in 2.5.0: the upgrade did not cause it",
+        ),
+        (
+            here(Case(timed_wrong=True), **TIMED),
+            "wrong",
+            "right in 2.1.0, wrong when timed in 2.5.0: it is undecided whether the upgrade or chance did it",
+        ),
         (spec(builds={BASE: UNBUILT}), "fixed", "builds in 2.5.0: does not build in 2.1.0, right in 2.5.0"),
-        (spec(builds={BASE: UNBUILT, NEXT: UNBUILT}), "does not run",
-         "does not build in 2.1.0 and in 2.5.0: the upgrade did not cause it"),
-        (spec((BASE, "kernel", Case(status="crashed")), builds={NEXT: UNBUILT}), "does not run",
-         "crashes in 2.1.0, does not build in 2.5.0"),
+        (
+            spec(builds={BASE: UNBUILT, NEXT: UNBUILT}),
+            "does not run",
+            "does not build in 2.1.0 and in 2.5.0: the upgrade did not cause it",
+        ),
+        (
+            spec((BASE, "kernel", Case(status="crashed")), builds={NEXT: UNBUILT}),
+            "does not run",
+            "crashes in 2.1.0, does not build in 2.5.0",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_was_right_only_until_it_was_timed_or_did_not_build(
     made: Spec, state: str, what: str, tmp_path: Path
 ) -> None:

@@ -45,10 +45,14 @@ def test_a_slow_down_heads_outputs_that_cannot_be_judged(tmp_path: Path) -> None
     [
         (OPEN, REFUSED, "broke", "no longer supported in 2.5.0: cannot be judged in 2.1.0, refused in 2.5.0"),
         (REFUSED, OPEN, "newly supported", "newly supported in 2.5.0: refused in 2.1.0, cannot be judged in 2.5.0"),
-        (OPEN, Case(status="crashed", message="x died by SIGSEGV"), "broke",
-         "broke in 2.5.0: cannot be judged in 2.1.0, crashes in 2.5.0"),
+        (
+            OPEN,
+            Case(status="crashed", message="x died by SIGSEGV"),
+            "broke",
+            "broke in 2.5.0: cannot be judged in 2.1.0, crashes in 2.5.0",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_refusal_or_a_crash_of_one_version_heads_what_cannot_be_judged(
     before: Case, now: Case, state: str, what: str, tmp_path: Path
 ) -> None:

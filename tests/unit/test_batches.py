@@ -20,11 +20,17 @@ def tasks(folder: Path, count: int) -> list[Task]:
     common = folder / "common"
     return [
         Task(
-            environment="here", name="probe", request=wire.EmptyRequest(), scratch=folder / f"probe-{number}",
-            log=folder / f"probe-{number}.log", timeout_s=5.0, reads=(common,), writes=(folder / str(number),),
+            environment="here",
+            name="probe",
+            request=wire.EmptyRequest(),
+            scratch=folder / f"probe-{number}",
+            log=folder / f"probe-{number}.log",
+            timeout_s=5.0,
+            reads=(common,),
+            writes=(folder / str(number),),
         )
         for number in range(count)
-    ]  # fmt: skip
+    ]
 
 
 def result_of(*messages: str | None) -> wire.BatchResult:

@@ -37,9 +37,13 @@ ENDS = [wheel("2.5.0"), wheel("2.1.0")]
 PYTHON, CUDA = "no wheel for Python 3.11 on this machine", "no wheel for CUDA 12.1"
 OTHERS = [
     Listed(filename=name, yanked=False, requires_python="")
-    for name in ("torch-2.2.0.tar.gz", "torchvision-2.2.0-cp311-cp311-linux_x86_64.whl",
-                 "torch-x-cp311-cp311-linux_x86_64.whl", "")
-]  # fmt: skip
+    for name in (
+        "torch-2.2.0.tar.gz",
+        "torchvision-2.2.0-cp311-cp311-linux_x86_64.whl",
+        "torch-x-cp311-cp311-linux_x86_64.whl",
+        "",
+    )
+]
 
 
 def test_the_releases_of_another_package() -> None:
@@ -56,25 +60,41 @@ def test_the_releases_of_another_package() -> None:
     ("files", "between"),
     [
         # In the order of versions, not of the page.
-        ([wheel("2.10.0"), wheel("2.2.0"), wheel("2.1.10"), wheel("2.1.2"), wheel("2.0.1"), wheel("2.5.1")],
-         {"2.1.2": "", "2.1.10": "", "2.2.0": ""}),
+        (
+            [wheel("2.10.0"), wheel("2.2.0"), wheel("2.1.10"), wheel("2.1.2"), wheel("2.0.1"), wheel("2.5.1")],
+            {"2.1.2": "", "2.1.10": "", "2.2.0": ""},
+        ),
         # Pre-releases, what is yanked and other files are passed over.
         ([wheel("2.2.0rc1"), wheel("2.3.0.dev1"), wheel("2.4.0", yanked=True), *OTHERS], {}),
         # A release of which one file was yanked is still there by its others.
         ([wheel("2.4.0", yanked=True), wheel("2.4.0", "cp312")], {"2.4.0": PYTHON}),
         # What cannot be installed is kept with its reason.
-        ([wheel("2.2.0", "cp38"), wheel("2.3.0", machine="manylinux2014_aarch64"), wheel("2.4.0", requires=">=3.12"),
-          wheel("2.4.1", "cp38"), wheel("2.4.1")], {"2.2.0": PYTHON, "2.3.0": PYTHON, "2.4.0": PYTHON, "2.4.1": ""}),
+        (
+            [
+                wheel("2.2.0", "cp38"),
+                wheel("2.3.0", machine="manylinux2014_aarch64"),
+                wheel("2.4.0", requires=">=3.12"),
+                wheel("2.4.1", "cp38"),
+                wheel("2.4.1"),
+            ],
+            {"2.2.0": PYTHON, "2.3.0": PYTHON, "2.4.0": PYTHON, "2.4.1": ""},
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_releases_between_two(files: list[Listed], between: dict[str, str]) -> None:
     releases = found([*ENDS, *files])
     assert releases == {"2.1.0": "", **between, "2.5.0": ""} and list(releases) == ["2.1.0", *between, "2.5.0"]
 
 
 def test_on_pytorchs_own_index_the_cuda_version_counts() -> None:
-    files = [wheel("2.1.0+cu121"), wheel("2.2.0+cu118"), wheel("2.3.0+cpu"), wheel("2.4.0+cu121", "cp38"),
-             wheel("2.4.0+cpu"), wheel("2.5.0+cu121")]  # fmt: skip
+    files = [
+        wheel("2.1.0+cu121"),
+        wheel("2.2.0+cu118"),
+        wheel("2.3.0+cpu"),
+        wheel("2.4.0+cu121", "cp38"),
+        wheel("2.4.0+cpu"),
+        wheel("2.5.0+cu121"),
+    ]
     assert found(files, OWN) == {"2.1.0": "", "2.2.0": CUDA, "2.3.0": CUDA, "2.4.0": PYTHON, "2.5.0": ""}
 
 

@@ -79,10 +79,13 @@ def test_a_derived_matrix_can_be_written_and_read(shipped: Matrix) -> None:
 @pytest.mark.parametrize(
     ("changes", "look", "trials"),
     [
-        ({}, 0, (100, 10)), ({}, 1, (200, 20)), ({}, 2, (400, 40)), ({"trials": 7}, 1, (14, 20)),
+        ({}, 0, (100, 10)),
+        ({}, 1, (200, 20)),
+        ({}, 2, (400, 40)),
+        ({"trials": 7}, 1, (14, 20)),
         ({"what": "latency"}, 0, (2, 0)),
     ],
-)  # fmt: skip
+)
 def test_each_look_has_more_trials_and_times_need_none(
     shipped: Matrix, changes: dict[str, Any], look: int, trials: tuple[int, int]
 ) -> None:

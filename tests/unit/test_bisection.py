@@ -28,23 +28,41 @@ VERSIONS = ["2.1.0", "2.2.0", "2.3.0", "2.4.0", "2.5.0"]
 
 def question(**changes: Any) -> Question:
     values: dict[str, Any] = {
-        "id": "2.1.0-2.5.0-correctness-math-0123", "created_utc": WHEN, "good": "2.1.0", "bad": "2.5.0",
+        "id": "2.1.0-2.5.0-correctness-math-0123",
+        "created_utc": WHEN,
+        "good": "2.1.0",
+        "bad": "2.5.0",
         "command": ["nox", "-s", "bisect", "--", "--good", "2.1.0", "--what", "correctness", "--bad=2.5.0"],
-        "what": "correctness", "target": "math", "kernels": ["mine"], "workloads": ["small-bf16"], "devices": ["cpu"],
-        "executor": "venv", "index": "https://pypi.org/simple", "level": 0.05 / 3, "looks": [1, 2, 4], "every": False,
-        "releases": [Release(version=version) for version in VERSIONS], "min_effect": {"cpu": 0.05, "cuda": 0.01},
-    }  # fmt: skip
+        "what": "correctness",
+        "target": "math",
+        "kernels": ["mine"],
+        "workloads": ["small-bf16"],
+        "devices": ["cpu"],
+        "executor": "venv",
+        "index": "https://pypi.org/simple",
+        "level": 0.05 / 3,
+        "looks": [1, 2, 4],
+        "every": False,
+        "releases": [Release(version=version) for version in VERSIONS],
+        "min_effect": {"cpu": 0.05, "cuda": 0.01},
+    }
     return Question(**values | changes)
 
 
 def version(name: str, label: int | None, passed: int, trials: int = 20, **changes: Any) -> VersionRecord:
     rates = {"independent": Rate(passed=20, trials=20), "large_logits": Rate(passed=passed, trials=trials)}
     values: dict[str, Any] = {
-        "version": name, "label": label, "status": "ok", "torch": f"{name}+cu121", "torch_cuda": "12.1",
+        "version": name,
+        "label": label,
+        "status": "ok",
+        "torch": f"{name}+cu121",
+        "torch_cuda": "12.1",
         "verdict": "undecided" if label is None else {0: "good", 1: "bad"}.get(label, "neither"),
         "cells": [CellSeen(cell="small-bf16/cpu", status="wrong", rates=rates)],
-        "run": f"20260101-000000-{name.replace('.', '')}", "started_utc": WHEN, "duration_s": 10.0,
-    }  # fmt: skip
+        "run": f"20260101-000000-{name.replace('.', '')}",
+        "started_utc": WHEN,
+        "duration_s": 10.0,
+    }
     return VersionRecord(**values | changes)
 
 
@@ -61,8 +79,12 @@ def one_step() -> BisectionRecord:
 
 
 def test_a_step_is_told_where_only_some_of_its_versions_had_trials_enough_to_show_it() -> None:
-    record = concluded(version("2.1.0", 0, 10), version("2.3.0", 2, 0, trials=3), version("2.4.0", 2, 0, trials=10),
-                       version("2.5.0", 1, 5, trials=5))  # fmt: skip
+    record = concluded(
+        version("2.1.0", 0, 10),
+        version("2.3.0", 2, 0, trials=3),
+        version("2.4.0", 2, 0, trials=10),
+        version("2.5.0", 1, 5, trials=5),
+    )
     assert "(2) at 2.5.0, the one after 2.4.0: small-bf16/cpu: large_logits 0/10 in 2.4.0" in record.answer
 
 
@@ -129,9 +151,14 @@ def test_every_release_is_a_row_of_the_table_and_of_the_page(capsys: pytest.Capt
 def test_the_page_shows_times_fallbacks_and_what_is_not_monotonic() -> None:
     fallback = Fallback(subject="torch2.1.0", wanted="https://own", got="https://pypi", reason="unreachable")
     record = concluded(
-        timed("2.1.0", 0, 1, 1, 1), timed("2.3.0", 1, 2.1, 1.9, 2.4), timed("2.4.0", 0, 1.0, 0.98, 1.02),
-        timed("2.5.0", 1, 2.0, 1.9, 2.2), what="latency", looks=[5, 10, 20], fallbacks=[fallback],
-    )  # fmt: skip
+        timed("2.1.0", 0, 1, 1, 1),
+        timed("2.3.0", 1, 2.1, 1.9, 2.4),
+        timed("2.4.0", 0, 1.0, 0.98, 1.02),
+        timed("2.5.0", 1, 2.0, 1.9, 2.2),
+        what="latency",
+        looks=[5, 10, 20],
+        fallbacks=[fallback],
+    )
     page = render_page(record)
     assert page.count('class="forest"') == 4 and "Not monotonic" in page and "unreachable" in page
     assert "cpu 0.05, cuda 0.01" in page and "https://pypi" in render_summary_text(record)

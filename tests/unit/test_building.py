@@ -64,11 +64,15 @@ class Builder:
         artifact.write_bytes(b"".join(Path(path).read_bytes() for path in request.objects) or b"object")
         source = Path(request.sources[0])
         result = {
-            "status": "ok", "flags": ["cxx: -O3", "ld: -pthread"], "build_s": 9.0 if is_binding else 2.0,
-            "artifact_sha256": protocol.sha256_file(str(artifact)), "objects": {f"{source.stem}.o": "code"},
-            "build_ninja": f"build {source.stem}.o: compile {source}\n", "compiler": "c++ 12",
+            "status": "ok",
+            "flags": ["cxx: -O3", "ld: -pthread"],
+            "build_s": 9.0 if is_binding else 2.0,
+            "artifact_sha256": protocol.sha256_file(str(artifact)),
+            "objects": {f"{source.stem}.o": "code"},
+            "build_ninja": f"build {source.stem}.o: compile {source}\n",
+            "compiler": "c++ 12",
             **((self.binding_result or {}) if is_binding else {}),
-        }  # fmt: skip
+        }
         return Answer(result=answered(**result), ended=ended())
 
 
@@ -104,10 +108,15 @@ def context_of(project: Path, *kernels: Kernel, key: str = "one") -> Context:
     executor: Any = Builder(project)
     environment: Any = SimpleNamespace(id="e", key=key, status="ok")
     return Context(
-        root=project, cache=project / "cache", matrix=matrix, plan=plan, run=Run(project / "run"), executor=executor,
+        root=project,
+        cache=project / "cache",
+        matrix=matrix,
+        plan=plan,
+        run=Run(project / "run"),
+        executor=executor,
         sources={each.name: {"cpu": ["csrc/k.cpp"], "cuda": ["csrc/k.cu"]} for each in kernels},
         environments={"e": environment},
-    )  # fmt: skip
+    )
 
 
 def built(context: Context, name: str = "k", device: Device = "cpu") -> BuildRecord:
@@ -138,8 +147,12 @@ def test_what_a_source_includes_is_one_of_its_files_whatever_its_name(project: P
     (project.parent / "outside.h").write_text("")
     found = kernel_files(project, kernel(binding="own"), {"cpu": ["csrc/k.cpp"]}, "cpu")
     assert sorted(found) == [
-        "csrc/attention.h", "csrc/k.cpp", "csrc/k.h", "csrc/parts/body.cpp", "csrc/parts/table.txt",
-    ]  # fmt: skip
+        "csrc/attention.h",
+        "csrc/k.cpp",
+        "csrc/k.h",
+        "csrc/parts/body.cpp",
+        "csrc/parts/table.txt",
+    ]
 
 
 def test_the_binding_includes_no_other_file_of_ours() -> None:

@@ -27,9 +27,15 @@ from tests.unit.bundles import ALL, ID, PROOF, entry, make_unpacked
 from tests.unit.test_venv import PINS, observation, planned
 
 CONFINED = Confinement(
-    user_id=TASK_USER, no_new_privileges=True, seccomp=2, capabilities="0", networks=["lo"], root_writable=False,
-    memory_bytes=None, processes=None,
-)  # fmt: skip
+    user_id=TASK_USER,
+    no_new_privileges=True,
+    seccomp=2,
+    capabilities="0",
+    networks=["lo"],
+    root_writable=False,
+    memory_bytes=None,
+    processes=None,
+)
 SEEN = observation(torch="2.5.0+cu124", torch_cuda="12.4", confinement=CONFINED)
 PROVEN = {**PROOF, "failures": {}}
 
@@ -122,9 +128,10 @@ def test_a_sandbox_that_is_not_confined_is_broken(whole: Path) -> None:
 def test_a_gpu_that_is_not_seen_inside_or_has_no_code_is_broken(whole: Path) -> None:
     assert "sees no GPU" in prepare(whole, gpu=True)[0].message
     gpu = Gpu(name="NVIDIA A100", uuid="", compute_capability="8.0", memory_bytes=1, driver="580")
-    assert "A100, which the bundle holds no code for" in prepare(
-        whole, gpu=True, seen=SEEN.model_copy(update={"gpus": [gpu]})
-    )[0].message  # fmt: skip
+    assert (
+        "A100, which the bundle holds no code for"
+        in prepare(whole, gpu=True, seen=SEEN.model_copy(update={"gpus": [gpu]}))[0].message
+    )
 
 
 def test_the_key_is_of_the_manifest_and_the_environment(tmp_path: Path, whole: Path) -> None:
@@ -160,10 +167,15 @@ def test_what_a_verb_is_given_and_what_is_taken_back(
 
     monkeypatch.setattr(bundle, "run_child", run_child)
     task = Task(
-        environment=ID, name="judge", request=made(sources=[str(source)], truth=str(shared)),
-        scratch=tmp_path / "scratch", log=tmp_path / "log", timeout_s=1, reads=(source, shared, run / "none"),
+        environment=ID,
+        name="judge",
+        request=made(sources=[str(source)], truth=str(shared)),
+        scratch=tmp_path / "scratch",
+        log=tmp_path / "log",
+        timeout_s=1,
+        reads=(source, shared, run / "none"),
         writes=(shared, run / "arrays.npz"),
-    )  # fmt: skip
+    )
     answer = executor.run(task)
     assert answer.result == {"status": "ok"}
     assert seen["request"] == {"version": codec.VERSION, "sources": ["/in/project/csrc/x.cu"], "truth": "/out/w0"}
@@ -284,8 +296,11 @@ def test_the_driver_s_libraries_come_from_one_folder(tmp_path: Path, monkeypatch
     assert ("ro", real, "/driver/libcuda.so.580.1") in mounts
     assert ("link", "libcuda.so.580.1", "/driver/libcuda.so.1") in mounts
     assert {target for _, _, target in mounts[:-1]} == {
-        "/driver/libcuda.so.580.1", "/driver/libcuda.so.1", "/driver/libcuda.so", "/driver/libnvidia-ml.so.580.1",
-    }  # fmt: skip
+        "/driver/libcuda.so.580.1",
+        "/driver/libcuda.so.1",
+        "/driver/libcuda.so",
+        "/driver/libnvidia-ml.so.580.1",
+    }
     assert mounts[-1] == ("libraries", "", "/driver"), "once they are all there"
     (tmp_path / "driver" / "libcuda.so").unlink()
     assert ("link", "libcuda.so.1", "/driver/libcuda.so") in driver_mounts(), "by which Triton links"
@@ -306,5 +321,9 @@ def test_the_gpu_s_nodes_must_all_be_there(tmp_path: Path) -> None:
     assert "nvidia-modprobe" in caught.value.remedy
     (tmp_path / "nvidia-uvm").write_text("")
     assert {target for _, _, target in device_mounts(tmp_path)} == {
-        "/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-caps/nvidia-cap1",
-    }  # fmt: skip
+        "/dev/nvidia0",
+        "/dev/nvidia1",
+        "/dev/nvidiactl",
+        "/dev/nvidia-uvm",
+        "/dev/nvidia-caps/nvidia-cap1",
+    }

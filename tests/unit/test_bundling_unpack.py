@@ -219,7 +219,8 @@ TOO_OLD = "the NVIDIA driver here is {}; these wheels need 525.60.13 or newer"
         ("uname", "echo aarch64", "this machine is aarch64; the bundle is for x86_64"),
         ("df", "echo Filesystem; echo /dev/x 9 8 1024 9% /", "1 MiB are free there, and"),
         (
-            "nvidia-smi", "echo '8.0, 550.54.15'; echo '8.6, 550.54.15'",
+            "nvidia-smi",
+            "echo '8.0, 550.54.15'; echo '8.6, 550.54.15'",
             "compute capability 90; the GPUs here are of 8.0 8.6",
         ),
         *(
@@ -227,7 +228,7 @@ TOO_OLD = "the NVIDIA driver here is {}; these wheels need 525.60.13 or newer"
             for driver in ("470.57.02", "525.60", "525.60.12", "99.99.99")
         ),
     ],
-)  # fmt: skip
+)
 def test_a_machine_that_cannot_run_or_hold_it_is_refused(
     out: Path, tmp_path: Path, programs: Path, program: str, script: str, said: str
 ) -> None:
@@ -305,9 +306,11 @@ def test_what_was_interrupted_is_unpacked_anew(out: Path, tmp_path: Path, progra
     tar, target = shutil.which("tar"), tmp_path / "target"
     replace(programs, "tar", f'[ ! -d "{target}/environments/{FIRST}" ] || exec sleep 600\nexec {tar} "$@"')
     child = subprocess.Popen(
-        ["sh", str(out / "unpack.sh"), str(target)], env={"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"},
-        start_new_session=True, stdout=subprocess.DEVNULL,
-    )  # fmt: skip
+        ["sh", str(out / "unpack.sh"), str(target)],
+        env={"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"},
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+    )
     while not (target / ".part" / "tree").exists() or not (target / "environments" / FIRST).exists():
         assert child.poll() is None
         time.sleep(0.01)

@@ -56,21 +56,26 @@ ALWAYS = {
             WRONG_FIRST,
             tried("lengths", *(result("A", 0.0, seq_len=length) for length in (1, 64, 100))),
         ],
-        causes.WRONG_EVERYWHERE, STRONG,
+        causes.WRONG_EVERYWHERE,
+        STRONG,
     ),
     "the same, but neither its range nor the calls before were asked about": Known(
         FAILS, [lambda run: clean(run, passed=0.2)], causes.WRONG_EVERYWHERE, SUGGESTIVE
     ),
     "wrong in both, by other bits": Known(
-        spec((BASE, "kernel", WRONG), (NEXT, "kernel", Case(passed=2, units=380.0, bits="new"))), [],
-        causes.WRONG_EVERYWHERE, SUGGESTIVE,
+        spec((BASE, "kernel", WRONG), (NEXT, "kernel", Case(passed=2, units=380.0, bits="new"))),
+        [],
+        causes.WRONG_EVERYWHERE,
+        SUGGESTIVE,
     ),
     "wrong on every input: not masked": Known(of_both(WRONG, recipes=RECIPES), [], causes.WRONG_EVERYWHERE),
     "one tensor three times hides it": Known(HIDDEN, [WRONG_FIRST], causes.MASKED_BY_INPUTS, DECISIVE),
     "the same, and whether earlier calls did it was not asked": Known(HIDDEN, [], causes.MASKED_BY_INPUTS, STRONG),
     "the same, seen by the experiment on inputs": Known(
-        FAILS, [tried("inputs", result("AA", 0.0), result("BB", recipe="shared_qkv")), WRONG_FIRST],
-        causes.MASKED_BY_INPUTS, DECISIVE,
+        FAILS,
+        [tried("inputs", result("AA", 0.0), result("BB", recipe="shared_qkv")), WRONG_FIRST],
+        causes.MASKED_BY_INPUTS,
+        DECISIVE,
     ),
     "it is wrong on strided inputs alone": Known(
         spec(), [tried("inputs", result("AA"), result("BB", 0.0, layout="strided"))], causes.MASKED_BY_INPUTS, DECISIVE
@@ -85,12 +90,16 @@ ALWAYS = {
         of_both(Case(recipes={"large_logits": (3, 60.0)}), recipes=RECIPES), [], causes.RANGE_OVERFLOW, STRONG
     ),
     "large and shared alike, since both have large logits": Known(
-        of_both(Case(recipes={"large_logits": (0, 60.0), "shared_qkv": (1, 20.0)}), recipes=RECIPES), [],
-        causes.RANGE_OVERFLOW, STRONG,
+        of_both(Case(recipes={"large_logits": (0, 60.0), "shared_qkv": (1, 20.0)}), recipes=RECIPES),
+        [],
+        causes.RANGE_OVERFLOW,
+        STRONG,
     ),
     "it overflows on larger logits than validation has": Known(
-        spec(), [tried("inputs", result("AA"), OVERFLOWS), called("BB", "BB", wrong="B", recipe="steep_logits")],
-        causes.RANGE_OVERFLOW, DECISIVE,
+        spec(),
+        [tried("inputs", result("AA"), OVERFLOWS), called("BB", "BB", wrong="B", recipe="steep_logits")],
+        causes.RANGE_OVERFLOW,
+        DECISIVE,
     ),
     "large, and larger still, in the experiment on inputs": Known(
         spec(),
@@ -98,11 +107,14 @@ ALWAYS = {
             tried("inputs", result("AA"), result("BB", 0.0, recipe="large_logits"), OVERFLOWS),
             called("BB", "BB", wrong="B", recipe="large_logits"),
         ],
-        causes.RANGE_OVERFLOW, DECISIVE,
+        causes.RANGE_OVERFLOW,
+        DECISIVE,
     ),
     "the rule refuses what rounding costs": Known(
-        spec(*both("kernel", Case(passed=3, units=1.1)), *both("math", Case(passed=3, units=1.0)), **BF16_STRICT), [],
-        causes.TOLERANCE_TOO_TIGHT, DECISIVE,
+        spec(*both("kernel", Case(passed=3, units=1.1)), *both("math", Case(passed=3, units=1.0)), **BF16_STRICT),
+        [],
+        causes.TOLERANCE_TOO_TIGHT,
+        DECISIVE,
     ),
     "the same, though no reference fails": Known(
         of_both(Case(passed=3, units=1.1), **BF16_STRICT), [], causes.TOLERANCE_TOO_TIGHT, STRONG
@@ -111,7 +123,8 @@ ALWAYS = {
         of_both(Case(passed=3, units=0.9), limits=TIGHT | {"rounding": 0.5}), [], causes.TOLERANCE_TOO_TIGHT, STRONG
     ),
     "a regression under a tight rule is the build that moved": Known(
-        here(Case(passed=3, bits="new", units=1.1), machine_code=CODE, flags=FLAGS, **BF16_STRICT), [clean],
+        here(Case(passed=3, bits="new", units=1.1), machine_code=CODE, flags=FLAGS, **BF16_STRICT),
+        [clean],
         causes.BUILD_MOVED,
     ),
     "the model that it replaces fails the rule by about as much": Known(
@@ -144,18 +157,24 @@ ALWAYS = {
         here(Case(bits="new"), machine_code=CODE), [], causes.NOTHING_MOVED, STRONG
     ),
     "a reference drifted within rounding": Known(
-        spec((NEXT, "math", Case(bits="new", units=1.4)), (NEXT, "kernel", Case(agrees=9)), **TIMED), [],
-        causes.NOTHING_MOVED, DECISIVE,
+        spec((NEXT, "math", Case(bits="new", units=1.4)), (NEXT, "kernel", Case(agrees=9)), **TIMED),
+        [],
+        causes.NOTHING_MOVED,
+        DECISIVE,
     ),
     "another kernel ran before": Known(
-        spec(device="cuda", **TIMED), [on_gpu(conditions, "predecessor", [result("AA"), result("AA", before="flash")])],
-        causes.NOTHING_MOVED, DECISIVE,
+        spec(device="cuda", **TIMED),
+        [on_gpu(conditions, "predecessor", [result("AA"), result("AA", before="flash")])],
+        causes.NOTHING_MOVED,
+        DECISIVE,
     ),
     "one environment and its memory": Known(
         spec((BASE, "kernel", WRONG), environments=(BASE,)),
-        [lambda run: poison(run, {"output": FOLLOWS}, environment=BASE)], causes.UNINITIALISED_HOST, DECISIVE,
+        [lambda run: poison(run, {"output": FOLLOWS}, environment=BASE)],
+        causes.UNINITIALISED_HOST,
+        DECISIVE,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ALWAYS)

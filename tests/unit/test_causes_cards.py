@@ -86,22 +86,35 @@ def worlds(draw: st.DrawFn) -> tuple[Spec, list[Make]]:
     def case() -> Case:
         passed, status = pick(4, 4, 3, 0), pick(*["ok"] * 5, "unsupported", "crashed")
         return Case(
-            passed=passed, units=1.2 if passed == 4 else pick(1.9, 30.0, 400.0), status=status,
-            message="" if status == "ok" else pick("no code for it", "died by SIGSEGV"), bits=pick("", "", "new"),
-            repeats_differ=pick(0, 0, 2), unwritten=pick(0, 0, 0, 2), slowdown=pick(1.0, 1.0, 1.5, 0.6),
-            hot_slowdown=pick(None, 1.0), agrees=pick(None, 4, 1),
-        )  # fmt: skip
+            passed=passed,
+            units=1.2 if passed == 4 else pick(1.9, 30.0, 400.0),
+            status=status,
+            message="" if status == "ok" else pick("no code for it", "died by SIGSEGV"),
+            bits=pick("", "", "new"),
+            repeats_differ=pick(0, 0, 2),
+            unwritten=pick(0, 0, 0, 2),
+            slowdown=pick(1.0, 1.0, 1.5, 0.6),
+            hot_slowdown=pick(None, 1.0),
+            agrees=pick(None, 4, 1),
+        )
 
     device = pick("cpu", "cuda")
     made = Spec(
-        trials=4, launches=6, spread=0.002, workloads=("seed-fp16",), device=device,
+        trials=4,
+        launches=6,
+        spread=0.002,
+        workloads=("seed-fp16",),
+        device=device,
         cases={(name, target, "seed-fp16"): case() for name in (BASE, NEXT) for target in ("kernel", "math")},
-        machine_code=pick({}, {NEXT: "new"}), flags=pick({}, {NEXT: ("-O1",)}),
-        variables=pick({}, {NEXT: {"MKL_CBWR": "AVX2"}}), threads=pick({}, {BASE: 4, NEXT: 2}),
+        machine_code=pick({}, {NEXT: "new"}),
+        flags=pick({}, {NEXT: ("-O1",)}),
+        variables=pick({}, {NEXT: {"MKL_CBWR": "AVX2"}}),
+        threads=pick({}, {BASE: 4, NEXT: 2}),
         settings=pick({}, {NEXT: {"float32_matmul_precision": "medium"}}),
-        busy_processors=pick({}, {BASE: 1.0, NEXT: 1.0}, {BASE: 1.9, NEXT: 1.0}), enqueue_us=pick({}, {NEXT: 500.0}),
+        busy_processors=pick({}, {BASE: 1.0, NEXT: 1.0}, {BASE: 1.9, NEXT: 1.0}),
+        enqueue_us=pick({}, {NEXT: 500.0}),
         own_binding=maybe(),
-    )  # fmt: skip
+    )
     experiments: list[Make] = []
     if maybe():
         experiments.append(by(clean, device=device))
@@ -150,9 +163,16 @@ def check(world: tuple[Spec, list[Make]]) -> None:
 
 def cause(name: str, grade: str = STRONG, **changes: Any) -> Cause:
     values: dict[str, Any] = {
-        "about": causes.CORRECTNESS, "kernel": "k", "reference": "", "workloads": (), "device": "cuda",
-        "environment": NEXT, "baseline": BASE, "statement": name, "evidence": (),
-    }  # fmt: skip
+        "about": causes.CORRECTNESS,
+        "kernel": "k",
+        "reference": "",
+        "workloads": (),
+        "device": "cuda",
+        "environment": NEXT,
+        "baseline": BASE,
+        "statement": name,
+        "evidence": (),
+    }
     return Cause(cause=name, grade=grade, **values | changes)
 
 

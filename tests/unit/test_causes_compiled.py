@@ -23,14 +23,23 @@ LESS_EXACT = Case(bits="new", units=3.9)
 PLACES = [(BASE, BASE), (BASE, NEXT), (NEXT, BASE), (NEXT, NEXT)]
 
 
-def operators(folder: Path, *, compiled: Case = WRONG, plain: Case | None = None, generated: str = "other",
-              swapped: str = "", workloads: tuple[str, ...] = (PLAIN, COMPILED)) -> list[Cause]:  # fmt: skip
+def operators(
+    folder: Path,
+    *,
+    compiled: Case = WRONG,
+    plain: Case | None = None,
+    generated: str = "other",
+    swapped: str = "",
+    workloads: tuple[str, ...] = (PLAIN, COMPILED),
+) -> list[Cause]:
     """A compiled operator that is wrong in the other environment, and the causes of its rows. `swapped`: whether right
     (A) or wrong (B), of the baseline's code at home and away, then of the other's away and at home."""
     told = {(NEXT, target, COMPILED): compiled for target in ("kernel", "model")}
     told |= {(NEXT, target, PLAIN): plain for target in ("kernel", "model") if plain is not None}
-    run = write_run(folder, Spec(kernels=("pytorch",), references=("model",), workloads=workloads, trials=10,
-                                 launches=1, cases=told))  # fmt: skip
+    run = write_run(
+        folder,
+        Spec(kernels=("pytorch",), references=("model",), workloads=workloads, trials=10, launches=1, cases=told),
+    )
     as_operators(run, COMPILED)
     for environment, text in ((BASE, "a"), (NEXT, "a" if generated == "same" else "b")):
         path = run.experiment_path(environment, "pytorch", "cpu", COMPILED, "compiled")
@@ -38,13 +47,30 @@ def operators(folder: Path, *, compiled: Case = WRONG, plain: Case | None = None
         save_record(path, record(environment, workload=COMPILED, generated=made))
     if swapped:
         results = [
-            SwapResult(status="ok", code_from=code, run_in=place, runs=10, passed=10 if letter == "A" else 2,
-                       output_sha256=[sha(letter)])
+            SwapResult(
+                status="ok",
+                code_from=code,
+                run_in=place,
+                runs=10,
+                passed=10 if letter == "A" else 2,
+                output_sha256=[sha(letter)],
+            )
             for (code, place), letter in zip(PLACES, swapped, strict=True)
-        ]  # fmt: skip
+        ]
         path = run.swap_path("pytorch", "cpu", COMPILED)
-        save_record(path, SwapRecord(status="ok", kernel="pytorch", workload=COMPILED, device="cpu", results=results,
-                                     key="k", started_utc="2025-01-01T00:00:00+00:00", duration_s=1.0))  # fmt: skip
+        save_record(
+            path,
+            SwapRecord(
+                status="ok",
+                kernel="pytorch",
+                workload=COMPILED,
+                device="cpu",
+                results=results,
+                key="k",
+                started_utc="2025-01-01T00:00:00+00:00",
+                duration_s=1.0,
+            ),
+        )
     return [cause for cause in explained(folder) if COMPILED in cause.workloads and cause.about == causes.CORRECTNESS]
 
 
@@ -56,7 +82,9 @@ GRADES: dict[str, tuple[dict[str, Any], str, str]] = {
     "the plain call moved, too": ({"plain": WRONG}, causes.OPERATOR_MOVED, causes.SUGGESTIVE),
     "only less exact": ({"compiled": LESS_EXACT}, causes.COMPILED_CODE_MOVED, causes.STRONG),
     "only less exact, as the plain call": (
-        {"compiled": LESS_EXACT, "plain": LESS_EXACT}, causes.OPERATOR_MOVED, causes.SUGGESTIVE,
+        {"compiled": LESS_EXACT, "plain": LESS_EXACT},
+        causes.OPERATOR_MOVED,
+        causes.SUGGESTIVE,
     ),
     "the same was generated": ({"generated": "same"}, causes.OPERATOR_MOVED, causes.DECISIVE),
     "nothing was generated": ({"generated": "nothing"}, causes.OPERATOR_MOVED, causes.DECISIVE),
@@ -93,7 +121,18 @@ def test_code_that_does_not_load_is_told(tmp_path: Path) -> None:
     operators(tmp_path)
     path = load_evidence(tmp_path).paths.swap_path("pytorch", "cpu", COMPILED)
     failed = SwapResult(status="crashed", message="undefined symbol: _ZN2at", code_from=BASE, run_in=NEXT)
-    save_record(path, SwapRecord(status="ok", kernel="pytorch", workload=COMPILED, device="cpu", results=[failed],
-                                 key="k", started_utc="2025-01-01T00:00:00+00:00", duration_s=1.0))  # fmt: skip
+    save_record(
+        path,
+        SwapRecord(
+            status="ok",
+            kernel="pytorch",
+            workload=COMPILED,
+            device="cpu",
+            results=[failed],
+            key="k",
+            started_utc="2025-01-01T00:00:00+00:00",
+            duration_s=1.0,
+        ),
+    )
     (row,) = Report(load_evidence(tmp_path)).compiled
     assert row.exchanged == f"could not be exchanged: code of {BASE} in {NEXT}: undefined symbol: _ZN2at"

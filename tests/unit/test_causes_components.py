@@ -51,23 +51,30 @@ def packages(**letters: str) -> Make:
 
 KNOWN = {
     "it follows the package, both ways; another one differs too": Known(
-        made(), [python, clean, packages(demo="AABB", other="ABAB")], MOVED, DECISIVE, never=[PYTORCH],
-        says=["demo changed", "1.0 in PyTorch 2.1.0", "with either PyTorch"], silent=["other"],
+        made(),
+        [python, clean, packages(demo="AABB", other="ABAB")],
+        MOVED,
+        DECISIVE,
+        never=[PYTORCH],
+        says=["demo changed", "1.0 in PyTorch 2.1.0", "with either PyTorch"],
+        silent=["other"],
     ),
-    "a crash follows the package": Known(
-        made(DIED), [python, clean, packages(demo="AAXX")], MOVED, DECISIVE
-    ),
+    "a crash follows the package": Known(made(DIED), [python, clean, packages(demo="AAXX")], MOVED, DECISIVE),
     "PyTorch moved it, and no package": Known(
-        made(), [python, clean, packages(demo="ABAB", other="ABAB")], PYTORCH, never=[MOVED],
+        made(),
+        [python, clean, packages(demo="ABAB", other="ABAB")],
+        PYTORCH,
+        never=[MOVED],
         says=["demo, other of the other environment"],
     ),
     "one pair does not load": Known(
-        made(), [python, clean, packages(demo="AA-B", other="ABAB")], MOVED, STRONG,
+        made(),
+        [python, clean, packages(demo="AA-B", other="ABAB")],
+        MOVED,
+        STRONG,
         says=["libdemo.so.1 is not there", "could not be run"],
     ),
-    "it takes both": Known(
-        made(), [python, clean, packages(demo="AAAB")], MOVED, STRONG, says=["come together"]
-    ),
+    "it takes both": Known(made(), [python, clean, packages(demo="AAAB")], MOVED, STRONG, says=["come together"]),
     "either of them is enough, which says nothing": Known(
         made(), [python, clean, packages(demo="ABBB")], PYTORCH, SUGGESTIVE, also=[MOVED]
     ),
@@ -77,10 +84,8 @@ KNOWN = {
     "nothing was exchanged: the packages are a rival": Known(
         made(), [python, clean], PYTORCH, SUGGESTIVE, also=[MOVED]
     ),
-    "it did not fail there": Known(
-        made(), [python, clean, packages(demo="AAAA")], PYTORCH, SUGGESTIVE, also=[MOVED]
-    ),
-}  # fmt: skip
+    "it did not fail there": Known(made(), [python, clean, packages(demo="AAAA")], PYTORCH, SUGGESTIVE, also=[MOVED]),
+}
 
 
 @pytest.mark.parametrize("known", KNOWN.values(), ids=list(KNOWN))
@@ -101,8 +106,10 @@ def test_the_page_lists_every_package_and_what_it_moved(tmp_path: Path) -> None:
         experiment(run)
     report = Report(load_evidence(run.folder))
     assert [(each.package, each.moved) for each in report.packages] == [
-        ("demo", True), ("other", False), ("third", False)
-    ]  # fmt: skip
+        ("demo", True),
+        ("other", False),
+        ("third", False),
+    ]
     assert [each.versions for each in report.packages][:2] == [("1.0", "2.0")] * 2
     assert "not the reason" in report.packages[1].answer and "libdemo.so.1" in report.packages[2].answer
     page, summary = render_page(report), render_summary_text(report)

@@ -49,12 +49,16 @@ KNOWN = {
         spec(FELL, **REBUILT), [ACCESS, swapped("AABB")], causes.BUILD_MOVED, also=BOTH_FOUND
     ),
     "the same, and no filling matters": Known(
-        spec(FELL, **REBUILT), [filled(output=STILL, heap=STILL, stack=STILL), ACCESS, swapped("AABB")],
-        causes.BUILD_MOVED, also=BOTH_FOUND,
+        spec(FELL, **REBUILT),
+        [filled(output=STILL, heap=STILL, stack=STILL), ACCESS, swapped("AABB")],
+        causes.BUILD_MOVED,
+        also=BOTH_FOUND,
     ),
     "the same, and outputs follow the filling": Known(
-        spec(FELL, **REBUILT), [filled(output=STILL, heap=FOLLOWS, stack=STILL), ACCESS, swapped("AABB")],
-        causes.OUT_OF_BOUNDS, also=BOTH_FOUND,
+        spec(FELL, **REBUILT),
+        [filled(output=STILL, heap=FOLLOWS, stack=STILL), ACCESS, swapped("AABB")],
+        causes.OUT_OF_BOUNDS,
+        also=BOTH_FOUND,
     ),
     "refused beside another build": Known(
         here(REFUSED, **REBUILT), [], causes.UNSUPPORTED_COMBINATION, SUGGESTIVE, also=[causes.BUILD_MOVED]
@@ -66,14 +70,20 @@ KNOWN = {
         spec(**NOT_BUILT), [], causes.UNSUPPORTED_COMBINATION, DECISIVE, never=[causes.BUILD_MOVED]
     ),
     "code beside threads and variables": Known(
-        spec(FELL, **REBUILT, threads=FROM_4_TO_2, **SET), [clean], causes.BUILD_MOVED, SUGGESTIVE,
+        spec(FELL, **REBUILT, threads=FROM_4_TO_2, **SET),
+        [clean],
+        causes.BUILD_MOVED,
+        SUGGESTIVE,
         also=[causes.ENVIRONMENT_CONFOUNDER],
     ),
     "the same, and a swap held what moved beside it": Known(
-        spec(FELL, **REBUILT, threads=FROM_4_TO_2, **SET), [clean, swapped("AABB")], causes.BUILD_MOVED, DECISIVE,
+        spec(FELL, **REBUILT, threads=FROM_4_TO_2, **SET),
+        [clean, swapped("AABB")],
+        causes.BUILD_MOVED,
+        DECISIVE,
         never=[causes.ENVIRONMENT_CONFOUNDER],
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", KNOWN)
@@ -129,26 +139,43 @@ BY_THREADS, BY_CODE = causes.LATENCY_THREAD_COUNT, causes.BUILD_MOVED
     ("made", "profiled", "grade", "named", "never"),
     [
         (
-            timed.spec(DEARER, **OVERHEAD, enqueue_us={NEXT: 47.0}, **REBUILT), None, SUGGESTIVE,
-            [causes.LATENCY_LAUNCH_OVERHEAD, BY_CODE], [],
+            timed.spec(DEARER, **OVERHEAD, enqueue_us={NEXT: 47.0}, **REBUILT),
+            None,
+            SUGGESTIVE,
+            [causes.LATENCY_LAUNCH_OVERHEAD, BY_CODE],
+            [],
         ),
         (
-            timed.spec(DEARER, **OVERHEAD, enqueue_us={NEXT: 17.0}, **REBUILT), None, STRONG,
-            [causes.LATENCY_LAUNCH_OVERHEAD, BY_CODE], [],
+            timed.spec(DEARER, **OVERHEAD, enqueue_us={NEXT: 17.0}, **REBUILT),
+            None,
+            STRONG,
+            [causes.LATENCY_LAUNCH_OVERHEAD, BY_CODE],
+            [],
         ),
         (timed.spec(DEARER, **OVERHEAD, enqueue_us={NEXT: 47.0}), None, SUGGESTIVE, [], []),
         (timed.spec(*slower(*TARGETS, by=1.9), **OTHER_THREADS), None, SUGGESTIVE, [BY_THREADS, BY_CODE], []),
         (timed.spec(*slower("kernel", by=1.9), **OTHER_THREADS), None, SUGGESTIVE, [BY_THREADS, BY_CODE], []),
         (timed.spec(*slower("kernel", by=1.9), **OTHER_THREADS, **BUSY), None, STRONG, [BY_CODE], [BY_THREADS]),
         (  # of an extension, say: its code may ask more of the same operators
-            timed.spec(*slower("kernel"), **REBUILT), (SOFTMAX, SOFTMAX | {"aten::bmm": (2.0, 720.0)}), SUGGESTIVE,
-            [causes.LATENCY_OPERATOR, BY_CODE], [],
+            timed.spec(*slower("kernel"), **REBUILT),
+            (SOFTMAX, SOFTMAX | {"aten::bmm": (2.0, 720.0)}),
+            SUGGESTIVE,
+            [causes.LATENCY_OPERATOR, BY_CODE],
+            [],
         ),
         (timed.spec(*slower(*TARGETS, by=1.8), threads={NEXT: 1}), None, DECISIVE, [BY_THREADS], causes.CODE),
     ],
-    ids=["a call costs far more than what moved", "a call costs what moved", "that alone", "threads and flags",
-         "the kernel alone", "one processor busy in both", "an operator under other code", "one factor alone"],
-)  # fmt: skip
+    ids=[
+        "a call costs far more than what moved",
+        "a call costs what moved",
+        "that alone",
+        "threads and flags",
+        "the kernel alone",
+        "one processor busy in both",
+        "an operator under other code",
+        "one factor alone",
+    ],
+)
 def test_times_that_moved_with_two_factors(
     made: Spec, profiled: Any, grade: str, named: list[str], never: Any, tmp_path: Path
 ) -> None:

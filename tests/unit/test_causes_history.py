@@ -21,8 +21,9 @@ NONE_RIGHT = of_both(Case(passed=0, units=400.0))
 # Large logits are wrong after calls on other inputs, as the experiment on inputs makes them.
 POLLUTED = tried("inputs", result("AA"), result("CC", 0.0, nonfinite=True, recipe="large_logits"))
 DRAWN = [
-    tried("predecessor", result("AA", 0.0), result("DD", 0.0, before="fresh")), called("AA AA", "BB BB", wrong="AB")
-]  # fmt: skip
+    tried("predecessor", result("AA", 0.0), result("DD", 0.0, before="fresh")),
+    called("AA AA", "BB BB", wrong="AB"),
+]
 REFUSED = Case(status="crashed", message="trial 0 raised IndexError: Dimension out of range")
 LACKS = "independent: trial 0 raised TypeError: attention() got an unexpected keyword argument 'enable_gqa'"
 ALWAYS_BA = dict.fromkeys(("output", "heap"), ("BA", "BA", "BA", "BA"))
@@ -36,19 +37,28 @@ def wavering(run: Run) -> None:
 
 KNOWN = {
     "calls before decide, and no race": Known(
-        UNSTEADY, [wavering, called("AB CD", "AB CD", wrong="BCD")], causes.PREDECESSOR_SENSITIVITY, STRONG,
-        never=[causes.RACE], says=["the same sequence of calls gives the same bits"],
+        UNSTEADY,
+        [wavering, called("AB CD", "AB CD", wrong="BCD")],
+        causes.PREDECESSOR_SENSITIVITY,
+        STRONG,
+        never=[causes.RACE],
+        says=["the same sequence of calls gives the same bits"],
     ),
     "another process does not repeat the calls": Known(
         UNSTEADY, [wavering, called("AB CD", "AB CE", wrong="BCDE")], causes.RACE
     ),
     "other bits within rounding": Known(
-        of_both(Case(repeats_differ=3)), [called("AB CD", "AB CD")], causes.NOTHING_MOVED,
+        of_both(Case(repeats_differ=3)),
+        [called("AB CD", "AB CD")],
+        causes.NOTHING_MOVED,
         never=[causes.PREDECESSOR_SENSITIVITY],
     ),
     "the first call alone differs": Known(
-        UNSTEADY, [filled(0.5, **ALWAYS_BA), tried("repeat", result("BAAAAAAA", 0.5))],
-        causes.PREDECESSOR_SENSITIVITY, STRONG, never=[causes.RACE],
+        UNSTEADY,
+        [filled(0.5, **ALWAYS_BA), tried("repeat", result("BAAAAAAA", 0.5))],
+        causes.PREDECESSOR_SENSITIVITY,
+        STRONG,
+        never=[causes.RACE],
     ),
     "calls keep changing": Known(
         UNSTEADY,
@@ -59,8 +69,11 @@ KNOWN = {
         causes.RACE,
     ),
     "a call that is right first is no overflow": Known(
-        LARGE, [POLLUTED, clean, called("AA CC", "AA CC", wrong="C", recipe="large_logits")],
-        causes.PREDECESSOR_SENSITIVITY, DECISIVE, never=[causes.RANGE_OVERFLOW],
+        LARGE,
+        [POLLUTED, clean, called("AA CC", "AA CC", wrong="C", recipe="large_logits")],
+        causes.PREDECESSOR_SENSITIVITY,
+        DECISIVE,
+        never=[causes.RANGE_OVERFLOW],
     ),
     # The sequences are of what fails in either environment: here its first trial never does.
     "a call that is right wherever it is made excludes nothing": Known(
@@ -69,27 +82,37 @@ KNOWN = {
             tried("inputs", result("AA"), result("AA", recipe="large_logits")),
             called("AA AA", "AA AA", recipe="large_logits"),
         ],
-        causes.RANGE_OVERFLOW, STRONG,
+        causes.RANGE_OVERFLOW,
+        STRONG,
     ),
     "what is wrong first too overflows": Known(
-        LARGE, [POLLUTED, clean, called("CC CC", "CC CC", wrong="C", recipe="large_logits")],
-        causes.RANGE_OVERFLOW, DECISIVE,
+        LARGE,
+        [POLLUTED, clean, called("CC CC", "CC CC", wrong="C", recipe="large_logits")],
+        causes.RANGE_OVERFLOW,
+        DECISIVE,
     ),
     "each process draws for itself": Known(
-        NONE_RIGHT, [filled(0.0, output=STILL, heap=STILL), *DRAWN], causes.INPUTS_MOVED, STRONG,
+        NONE_RIGHT,
+        [filled(0.0, output=STILL, heap=STILL), *DRAWN],
+        causes.INPUTS_MOVED,
+        STRONG,
         never=[causes.PREDECESSOR_SENSITIVITY],
     ),
     "the same, and memory was not filled": Known(NONE_RIGHT, DRAWN, causes.INPUTS_MOVED, SUGGESTIVE),
     "memory that is read may differ by process too": Known(
-        WRONG, [filled(output=FOLLOWS, heap=STILL), called("AA AA", "BB BB", wrong="AB")], causes.UNINITIALISED_HOST,
+        WRONG,
+        [filled(output=FOLLOWS, heap=STILL), called("AA AA", "BB BB", wrong="AB")],
+        causes.UNINITIALISED_HOST,
         never=[causes.INPUTS_MOVED],
     ),
     "it writes to its inputs, whatever its error": Known(
         of_both(Case(passed=0, units=1.1, mutated=3)), [], causes.INPUTS_MOVED, DECISIVE, says=["writes to its inputs"]
     ),
     "memory leads, and no confounder is named where no variable differs": Known(
-        here(Case(passed=0, units=400.0, bits="new")), [filled(output=FOLLOWS, heap=STILL, stack=STILL)],
-        causes.UNINITIALISED_HOST, never=[causes.ENVIRONMENT_CONFOUNDER],
+        here(Case(passed=0, units=400.0, bits="new")),
+        [filled(output=FOLLOWS, heap=STILL, stack=STILL)],
+        causes.UNINITIALISED_HOST,
+        never=[causes.ENVIRONMENT_CONFOUNDER],
     ),
     "an argument that a version lacks": Known(
         here(Case(status="crashed", message=LACKS)), [], causes.UNSUPPORTED_COMBINATION
@@ -103,7 +126,7 @@ KNOWN = {
     "an exception where variables differ may be theirs": Known(
         here(REFUSED, variables={NEXT: {"ATTENTION_TILE": "0"}}), [], causes.UNSUPPORTED_COMBINATION, SUGGESTIVE
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", KNOWN)

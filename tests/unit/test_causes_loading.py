@@ -19,10 +19,13 @@ from tests.unit.spec import BASE, NEXT
 
 SYMBOL = "_ZN2at4_ops4ones4callEv"
 MISSING = LoadFailure(
-    kind="symbol", symbol=SYMBOL, readable="at::_ops::ones::call()", instead="at::_ops::ones::call(int)",
+    kind="symbol",
+    symbol=SYMBOL,
+    readable="at::_ops::ones::call()",
+    instead="at::_ops::ones::call(int)",
     reason="it needs at::_ops::ones::call(), which PyTorch 2.5.0 does not define",
     remedy="rebuild it against PyTorch 2.5.0",
-)  # fmt: skip
+)
 OTHER = LoadFailure(kind="other", reason="it raised ImportError: cannot import name 'x' from 'torch'")
 
 
@@ -63,9 +66,7 @@ def test_one_that_no_environment_loads_names_what_is_missing_and_no_library(tmp_
     assert "in either environment" in cause.statement and "It loads in" not in cause.statement
 
 
-@pytest.mark.parametrize(
-    ("refused", "expected"), [((NEXT,), UNSUPPORTED_COMBINATION), ((BASE, NEXT), OWN_ERROR)]
-)
+@pytest.mark.parametrize(("refused", "expected"), [((NEXT,), UNSUPPORTED_COMBINATION), ((BASE, NEXT), OWN_ERROR)])
 def test_what_it_raises_by_itself_is_not_decisive(tmp_path: Path, refused: tuple[str, ...], expected: str) -> None:
     cause = of_kernel(tmp_path, spec(builds=failing(*refused)), loaded(*refused, failure=OTHER))[0]
     assert (cause.cause, cause.grade) == (expected, STRONG) and "cannot import name" in cause.statement

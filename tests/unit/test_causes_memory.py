@@ -62,7 +62,8 @@ MEMORY = {
     "NaN from shared memory, though bits waver": Known(
         WAVERS_ON_GPU,
         [tried("poison", result("AB", site="shared", pattern="zero"), result("CD", 0.0, True, **NAN), device="cuda")],
-        SHARED, STRONG,
+        SHARED,
+        STRONG,
     ),
     "bits waver until the memory is filled: no race": Known(WAVERS_ON_GPU, [OF_SHARED], SHARED, DECISIVE),
     "the output's own memory, on a GPU": Known(
@@ -85,17 +86,21 @@ MEMORY = {
         WAVERS,
         [
             tried(
-                "poison", result("AA", site="heap", pattern="zero"), result("BB", 0.0, site="heap", pattern="max"),
+                "poison",
+                result("AA", site="heap", pattern="zero"),
+                result("BB", 0.0, site="heap", pattern="max"),
                 result("CD", 0.0, nonfinite=True, site="heap", pattern="nan"),
             ),
             checked("address"),
         ],
-        HOST, DECISIVE,
+        HOST,
+        DECISIVE,
     ),
     "what ran before is the symptom of memory that was not written": Known(
         FELL_ON_GPU,
         [OF_SHARED, tried("predecessor", result("AA"), result("BB", 0.0, before="flash"), device="cuda")],
-        SHARED, also=[causes.PREDECESSOR_SENSITIVITY],
+        SHARED,
+        also=[causes.PREDECESSOR_SENSITIVITY],
     ),
     "errors alike whatever ran before, and inputs that hide nothing": Known(
         FELL_ON_GPU,
@@ -104,7 +109,8 @@ MEMORY = {
             tried("predecessor", *(result("AB", 0.0, before=name) for name in ("flash", "math")), device="cuda"),
             tried("inputs", result("A", 0.0), result("B", 0.0, label="Q = K = V", recipe="shared_qkv"), device="cuda"),
         ],
-        SHARED, silent=["what ran before", "all the same"],
+        SHARED,
+        silent=["what ran before", "all the same"],
     ),
     "a race that no filling settles": Known(
         WAVERS, [filled(0.5, output=("AB", "CD", "EF", "GH"), heap=("IJ", "KL", "MN", "OP"))], causes.RACE, STRONG
@@ -134,7 +140,8 @@ MEMORY = {
                 result("CD", 0.0, nonfinite=True, site="around", pattern="nan"),
             )
         ],
-        HOST, STRONG,
+        HOST,
+        STRONG,
     ),
     "large numbers around the inputs end its process": Known(
         FAILS, [tried("poison", *AROUND)], causes.OUT_OF_BOUNDS, STRONG, says=["max crashed, random crashed"]
@@ -147,8 +154,10 @@ MEMORY = {
         FAILS, [tried("inputs", result("AA"), result("BB", 0.0, layout="offset"))], causes.OUT_OF_BOUNDS, STRONG
     ),
     "it depends on what ran before, and on no memory": Known(
-        FAILS, [filled(0.0, **CPU_STILL), FRESH_DIFFERS, called("BB BB", "BB BB")],
-        causes.PREDECESSOR_SENSITIVITY, DECISIVE,
+        FAILS,
+        [filled(0.0, **CPU_STILL), FRESH_DIFFERS, called("BB BB", "BB BB")],
+        causes.PREDECESSOR_SENSITIVITY,
+        DECISIVE,
     ),
     "a fresh process differs, and nobody asked whether another one does too": Known(
         FAILS, [filled(0.0, **CPU_STILL), FRESH_DIFFERS], causes.PREDECESSOR_SENSITIVITY, STRONG
@@ -157,13 +166,15 @@ MEMORY = {
         spec(FELL), [MATH_DIFFERS], causes.PREDECESSOR_SENSITIVITY, STRONG
     ),
     "it depends on what ran before although its code differs": Known(
-        spec(FELL, machine_code={NEXT: "new"}, flags={NEXT: ("-O2",)}), [MATH_DIFFERS],
-        causes.PREDECESSOR_SENSITIVITY, STRONG,
+        spec(FELL, machine_code={NEXT: "new"}, flags={NEXT: ("-O2",)}),
+        [MATH_DIFFERS],
+        causes.PREDECESSOR_SENSITIVITY,
+        STRONG,
     ),
     "bits waver within rounding, and harm nothing": Known(
         of_both(Case(repeats_differ=9)), [], causes.NOTHING_MOVED, says=["not bit-repeatable"]
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", MEMORY)

@@ -64,7 +64,10 @@ MOVERS = {
     ),
     "other flags and other code; nothing was tried": Known(OTHER_BUILD, [], causes.BUILD_MOVED, SUGGESTIVE),
     "its process dies here, wherever the object code is taken": Known(
-        here(DIES, machine_code=CODE, flags=FLAGS), [swapped("AAXX")], causes.BUILD_MOVED, DECISIVE,
+        here(DIES, machine_code=CODE, flags=FLAGS),
+        [swapped("AAXX")],
+        causes.BUILD_MOVED,
+        DECISIVE,
         says=["dies in PyTorch 2.5.0", "its last assertion: Assertion '__n < this->size()' failed"],
     ),
     "its process dies in that environment, whichever object code it has": Known(
@@ -98,8 +101,10 @@ MOVERS = {
         spec(FELL, torch_cuda={NEXT: "12.4"}), [clean], causes.ENVIRONMENT_CONFOUNDER, SUGGESTIVE
     ),
     "the environment is not the one that was asked for": Known(
-        spec(stacks={NEXT: Outcome(status="broken", message="torch 2.4.0 is there")}), [],
-        causes.ENVIRONMENT_CONFOUNDER, DECISIVE,
+        spec(stacks={NEXT: Outcome(status="broken", message="torch 2.4.0 is there")}),
+        [],
+        causes.ENVIRONMENT_CONFOUNDER,
+        DECISIVE,
     ),
     "other input bytes": Known(spec(FELL, inputs=CODE), [], causes.INPUTS_MOVED, DECISIVE),
     "other input bytes under other code": Known(
@@ -110,37 +115,53 @@ MOVERS = {
         spec(*MATH_BECAME_RIGHT, (BASE, "kernel", Case(agrees=1))), [], causes.REFERENCE_MOVED, DECISIVE
     ),
     "a reference became wrong under it": Known(
-        spec((NEXT, "math", Case(passed=1, units=30.0, bits="new")), (NEXT, "kernel", Case(agrees=1))), [],
-        causes.REFERENCE_MOVED, DECISIVE,
+        spec((NEXT, "math", Case(passed=1, units=30.0, bits="new")), (NEXT, "kernel", Case(agrees=1))),
+        [],
+        causes.REFERENCE_MOVED,
+        DECISIVE,
     ),
     "it is PyTorch's math by another name": Known(
         spec(
-            *MATH_BECAME_RIGHT, (BASE, "kernel", Case(passed=1, units=30.0, twin="math")),
-            (NEXT, "kernel", Case(twin="math")), machine_code=CODE,
+            *MATH_BECAME_RIGHT,
+            (BASE, "kernel", Case(passed=1, units=30.0, twin="math")),
+            (NEXT, "kernel", Case(twin="math")),
+            machine_code=CODE,
         ),
-        [], causes.REFERENCE_MOVED, DECISIVE,
+        [],
+        causes.REFERENCE_MOVED,
+        DECISIVE,
     ),
     "it was math, and is flash": Known(
         spec(
-            *MATH_BECAME_RIGHT, (BASE, "kernel", Case(passed=1, units=30.0, twin="math")),
-            (NEXT, "kernel", Case(twin="flash")), machine_code=CODE,
+            *MATH_BECAME_RIGHT,
+            (BASE, "kernel", Case(passed=1, units=30.0, twin="math")),
+            (NEXT, "kernel", Case(twin="flash")),
+            machine_code=CODE,
         ),
-        [], causes.DEFAULT_BACKEND_MOVED, DECISIVE,
+        [],
+        causes.DEFAULT_BACKEND_MOVED,
+        DECISIVE,
     ),
     "default runs another operator, and is wrong": Known(
         spec(
             (BASE, "default", Case(operators=("aten::_scaled_dot_product_attention_math",))),
             (
-                NEXT, "default",
+                NEXT,
+                "default",
                 Case(operators=("aten::_scaled_dot_product_flash_attention",), passed=1, units=30.0, bits="new"),
             ),
-            (NEXT, "kernel", Case(agrees=1)), references=("flash", "default"),
+            (NEXT, "kernel", Case(agrees=1)),
+            references=("flash", "default"),
         ),
-        [], causes.DEFAULT_BACKEND_MOVED, DECISIVE,
+        [],
+        causes.DEFAULT_BACKEND_MOVED,
+        DECISIVE,
     ),
     "refused here": Known(
-        here(Case(status="unsupported", message="head_dim 64 is not supported")), [],
-        causes.UNSUPPORTED_COMBINATION, DECISIVE,
+        here(Case(status="unsupported", message="head_dim 64 is not supported")),
+        [],
+        causes.UNSUPPORTED_COMBINATION,
+        DECISIVE,
     ),
     "refused everywhere": Known(
         of_both(Case(status="unsupported", message="no code for it")), [], causes.UNSUPPORTED_COMBINATION, DECISIVE
@@ -150,16 +171,21 @@ MOVERS = {
     ),
     "a model that gives other outputs in each call": Known(
         spec(*both("kernel", DRAWS), *both("model", Case(repeats_differ=10)), references=("model",), truth=False),
-        [], causes.INPUTS_MOVED,
+        [],
+        causes.INPUTS_MOVED,
     ),
     "a kernel alone that does": Known(of_both(DRAWS, references=("model",), truth=False), [], causes.WRONG_EVERYWHERE),
     "a kernel wrong all along under a reference that moved": Known(
-        spec(*ALWAYS_FAR, (NEXT, "math", Case(bits="new", units=3.0))), [clean], causes.REFERENCE_MOVED, DECISIVE,
+        spec(*ALWAYS_FAR, (NEXT, "math", Case(bits="new", units=3.0))),
+        [clean],
+        causes.REFERENCE_MOVED,
+        DECISIVE,
         also=[causes.WRONG_EVERYWHERE],
     ),
     "memory, where a reference moved under equal bits": Known(
         spec(*ALWAYS_FAR, (NEXT, "math", Case(bits="new", passed=1, units=30.0)), device="cuda"),
-        [on_gpu(poison, {"shared": FOLLOWS, "output": STILL})], causes.REFERENCE_MOVED,
+        [on_gpu(poison, {"shared": FOLLOWS, "output": STILL})],
+        causes.REFERENCE_MOVED,
         also=[causes.UNINITIALISED_SHARED],
     ),
     "the same code, and nothing was tried": Known(spec(FELL), [], causes.UNDECIDED, says=["memory"]),
@@ -168,7 +194,7 @@ MOVERS = {
     "the same bits, judged otherwise": Known(
         here(Case(passed=2, units=400.0)), [], causes.UNDECIDED, says=["contradict"]
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", MOVERS)

@@ -42,14 +42,18 @@ def test_an_exception_of_the_kernels_own_in_every_environment_is_its_own_error(m
     ("message", "cause"),
     [
         ("trial 0 raised RuntimeError: \"softmax\" not implemented for 'Half'", causes.UNSUPPORTED_COMBINATION),
-        ("trial 0 raised TypeError: scaled_dot_product_attention() got an unexpected keyword argument 'enable_gqa'",
-         causes.UNSUPPORTED_COMBINATION),
-        ("constructing ModelNew raised TypeError: ModelNew.__init__() got an unexpected keyword argument 'x'",
-         causes.OWN_ERROR),
+        (
+            "trial 0 raised TypeError: scaled_dot_product_attention() got an unexpected keyword argument 'enable_gqa'",
+            causes.UNSUPPORTED_COMBINATION,
+        ),
+        (
+            "constructing ModelNew raised TypeError: ModelNew.__init__() got an unexpected keyword argument 'x'",
+            causes.OWN_ERROR,
+        ),
         ("the kernel's process died by SIGABRT", causes.WRONG_EVERYWHERE),
         ("trial 0 raised OSError: no such device", causes.WRONG_EVERYWHERE),
     ],
-)  # fmt: skip
+)
 def test_what_pytorch_refuses_and_what_a_process_dies_of_is_no_error_of_its_own(
     message: str, cause: str, tmp_path: Path
 ) -> None:
@@ -95,11 +99,13 @@ def test_a_kernel_that_builds_nowhere_does_not_build(tmp_path: Path) -> None:
     ("made", "said"),
     [
         (of_both(Case(status="crashed", message=SYNTAX)), "attention_scalar (cpu): crashes"),
-        (spec(builds=dict.fromkeys((BASE, NEXT), Outcome(status="build_failed", message="k.cpp:1: error: x"))),
-         "attention_scalar (cpu): does not build"),
+        (
+            spec(builds=dict.fromkeys((BASE, NEXT), Outcome(status="build_failed", message="k.cpp:1: error: x"))),
+            "attention_scalar (cpu): does not build",
+        ),
         (here(Case(status="crashed", message=SYNTAX)), ""),
     ],
-)  # fmt: skip
+)
 def test_the_lines_say_what_ran_nowhere_and_that_a_gate_on_changes_passes_it(
     made: Spec, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

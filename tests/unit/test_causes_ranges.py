@@ -74,8 +74,11 @@ KNOWN = {
         ALWAYS, asked([PLAIN, scaled(scales=False)], wider(0.0)), causes.WRONG_EVERYWHERE, STRONG, says=IN_FLOAT64
     ),
     "what larger logits do besides is another question": Known(
-        ALWAYS, asked([PLAIN, *SMALLER, result("DD", 0.0, nonfinite=True, recipe="steep_logits")]),
-        causes.WRONG_EVERYWHERE, STRONG, says=EXCLUDED,
+        ALWAYS,
+        asked([PLAIN, *SMALLER, result("DD", 0.0, nonfinite=True, recipe="steep_logits")]),
+        causes.WRONG_EVERYWHERE,
+        STRONG,
+        says=EXCLUDED,
     ),
     # A problem file has one length: a count that fits in its type up to some length is not told from an algorithm.
     "no length was tried": Known(
@@ -90,22 +93,29 @@ KNOWN = {
     ),
     "NaN that nobody asked about": Known(INFINITE, [], causes.WRONG_EVERYWHERE, SUGGESTIVE),
     "a wider type makes it right": Known(
-        INFINITE, asked([NAN, scaled(nonfinite=True)], wider(1.0)), causes.RANGE_OVERFLOW, STRONG,
-        never=[causes.WRONG_EVERYWHERE], says=["float64 6/6"],
+        INFINITE,
+        asked([NAN, scaled(nonfinite=True)], wider(1.0)),
+        causes.RANGE_OVERFLOW,
+        STRONG,
+        never=[causes.WRONG_EVERYWHERE],
+        says=["float64 6/6"],
     ),
     "where the first call is right no type is too narrow": Known(
         INFINITE,
         [tried("wider", NAN, wider(1.0)), tried("inputs", result("BB", 0.0)), called("AB AB", "AB AB", wrong="B")],
-        causes.PREDECESSOR_SENSITIVITY, never=[causes.RANGE_OVERFLOW],
+        causes.PREDECESSOR_SENSITIVITY,
+        never=[causes.RANGE_OVERFLOW],
     ),
     "memory that is read may hold what a wider type does not meet": Known(
-        INFINITE, [filled(output=FOLLOWS), tried("wider", NAN, wider(1.0))], causes.UNINITIALISED_HOST,
+        INFINITE,
+        [filled(output=FOLLOWS), tried("wider", NAN, wider(1.0))],
+        causes.UNINITIALISED_HOST,
         never=[causes.RANGE_OVERFLOW],
     ),
     # A flat softmax hides much that is wrong; where NaN goes with it, its logits had no place in their type.
     "flat logits make right what was not finite": Known(INFINITE, asked([NAN, FLAT]), causes.RANGE_OVERFLOW),
     "flat logits make right what was finite": Known(ALWAYS, asked([PLAIN, FLAT]), causes.WRONG_EVERYWHERE),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", KNOWN)
@@ -129,9 +139,19 @@ def test_a_range_is_told_or_excluded(name: str, tmp_path: Path) -> None:
         (ALWAYS, [PLAIN], wider(0.0)),
         (ALWAYS, [PLAIN], None),
     ],
-    ids=["nan at any size", "nan at full size", "nan on smaller", "nan in float64", "another question", "worse",
-         "digits", "less wrong on smaller", "smaller not tried", "not asked"],
-)  # fmt: skip
+    ids=[
+        "nan at any size",
+        "nan at full size",
+        "nan on smaller",
+        "nan in float64",
+        "another question",
+        "worse",
+        "digits",
+        "less wrong on smaller",
+        "smaller not tried",
+        "not asked",
+    ],
+)
 def test_what_does_not_exclude_a_range(
     made: Spec, inputs: list[ConditionResult], in_float64: ConditionResult | None, tmp_path: Path
 ) -> None:
@@ -176,23 +196,35 @@ LIMIT = "no floating-point number has overflowed"
         (result("CC", recipe="offset_logits"), result("DD", 0.0, recipe="steep_logits"), causes.MASKED_BY_INPUTS, ""),
         (result("CC", 0.0, recipe="offset_logits"), None, causes.RANGE_OVERFLOW, ""),  # their size alone is enough
         (
-            result("CC", recipe="offset_logits"), result("DD", 0.0, True, recipe="steep_logits"),
-            causes.RANGE_OVERFLOW, "",
+            result("CC", recipe="offset_logits"),
+            result("DD", 0.0, True, recipe="steep_logits"),
+            causes.RANGE_OVERFLOW,
+            "",
         ),
         (None, result("DD", 0.0, recipe="steep_logits"), causes.RANGE_OVERFLOW, ""),  # their size alone was not tried
         # Clipped, or kept as an integer, which wraps: not excluded, and not shown.
         (
-            result("CC", 0.0, recipe="offset_logits"), result("DD", 0.0, recipe="steep_logits"),
-            causes.MASKED_BY_INPUTS, causes.RANGE_OVERFLOW,
+            result("CC", 0.0, recipe="offset_logits"),
+            result("DD", 0.0, recipe="steep_logits"),
+            causes.MASKED_BY_INPUTS,
+            causes.RANGE_OVERFLOW,
         ),
         (
-            result("CC", 0.0, recipe="offset_logits"), result("DD", recipe="steep_logits"),
-            causes.MASKED_BY_INPUTS, causes.RANGE_OVERFLOW,
+            result("CC", 0.0, recipe="offset_logits"),
+            result("DD", recipe="steep_logits"),
+            causes.MASKED_BY_INPUTS,
+            causes.RANGE_OVERFLOW,
         ),
     ],
-    ids=["finite, and right on larger ones", "wrong on larger ones", "infinite somewhere", "not tried",
-         "finite, and wrong on all", "finite, and right on steep ones"],
-)  # fmt: skip
+    ids=[
+        "finite, and right on larger ones",
+        "wrong on larger ones",
+        "infinite somewhere",
+        "not tried",
+        "finite, and wrong on all",
+        "finite, and right on steep ones",
+    ],
+)
 def test_whether_large_logits_are_too_large(
     offset: ConditionResult | None, steep: ConditionResult | None, cause: str, beside: str, tmp_path: Path
 ) -> None:
@@ -215,22 +247,29 @@ TILES = {each: each % 32 == 0 for each in (1, 16, 32, 64, 96, 128, 500, 512, 513
 @pytest.mark.parametrize(
     ("right", "said"),
     [
-        (TILES, "wrong at every sequence length tried that is no multiple of 32 (4 of 4), right at every one that is a"
-                " multiple of 32 (6 of 6)"),
+        (
+            TILES,
+            "wrong at every sequence length tried that is no multiple of 32 (4 of 4), right at every one that is a"
+            " multiple of 32 (6 of 6)",
+        ),
         (UP_TO_512, "tried that is above 512 (5 of 5), right at every one that is 512 or less (6 of 6)"),
-        (dict.fromkeys([1, 2, 3, 20], False) | dict.fromkeys([30, 40, 50], True),
-         "tried that is 20 or less (4 of 4), right at every one that is 30 or more (3 of 3)"),
+        (
+            dict.fromkeys([1, 2, 3, 20], False) | dict.fromkeys([30, 40, 50], True),
+            "tried that is 20 or less (4 of 4), right at every one that is 30 or more (3 of 3)",
+        ),
         (dict.fromkeys(TILES, False), "wrong at every length tried (10)"),
         (dict.fromkeys(TILES, False) | {1: True, 2: False}, "that is above 1 (10 of 10), right at every one that is 1"),
         (TILES | {500: True}, "none of the 3 wrong ones is a multiple of 32, 6 of the 7 right ones are"),
         (ODD, "wrong at 129, 181, 255; right at 6 of 9 lengths tried; none of the 3 wrong ones is even, 5 of the 6"),
         (ODD | {257: False}, "wrong at 129, 181, 255, 257; right at 5 of 9 lengths tried; more than one rule fits"),
-        (ODD | {257: False, 2: True, 1: True}, "that is odd and above 1 (4 of 4), right at every one that is even, or 1"
-                                               " (7 of 7)"),
+        (
+            ODD | {257: False, 2: True, 1: True},
+            "that is odd and above 1 (4 of 4), right at every one that is even, or 1 (7 of 7)",
+        ),
         ({1: True, 33: True, 500: True, 64: False, 96: False, 512: False}, "right at 3 of 6 lengths tried; more than"),
         ({8: True, 16: True, 24: True, 9: False}, "wrong at 9; right at 3 of 4 lengths tried"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_kernel_says_at_which_lengths(right: dict[int, bool], said: str, tmp_path: Path) -> None:
     lengths = tried("lengths", *(result("A", float(each), seq_len=length) for length, each in right.items()))
     found = check(Known(ALWAYS, [lengths], causes.WRONG_EVERYWHERE, says=[said]), tmp_path)

@@ -74,9 +74,20 @@ def test_text_is_read_in_one_place(path: Path) -> None:
 
 def test_a_difference_is_known_by_its_kind_whatever_its_sentence_says() -> None:
     shared: dict[str, Any] = {
-        "id": "a", "torch": "2.5.0", "cuda": "cpu", "python": "3.11", "replica": 0, "index": "", "key": "", "pins": {},
-        "status": "ok", "pins_sha256": "", "prepared_s": None, "reused": False, "observed": None,
-    }  # fmt: skip
+        "id": "a",
+        "torch": "2.5.0",
+        "cuda": "cpu",
+        "python": "3.11",
+        "replica": 0,
+        "index": "",
+        "key": "",
+        "pins": {},
+        "status": "ok",
+        "pins_sha256": "",
+        "prepared_s": None,
+        "reused": False,
+        "observed": None,
+    }
     base = EnvironmentRecord(**shared, executor="venv")
     this = EnvironmentRecord(**shared, executor="the variable X is set", variables={"X": "PyTorch's setting threads"})
     found = {each.kind: each for each in differing(base, this, ("one", "two"))}

@@ -158,8 +158,9 @@ def test_other_bits_may_follow_from_the_stream_and_a_silent_racecheck_is_told(tm
     report = Report(load_evidence(tmp_path))
     lead = next(each.lead for each in report.explanations if each.lead.kernel)
     assert (lead.cause, [(part.cause, part.grade) for part in lead.parts]) == (
-        causes.WRONG_STREAM, [(causes.RACE, SUGGESTIVE)]
-    )  # fmt: skip
+        causes.WRONG_STREAM,
+        [(causes.RACE, SUGGESTIVE)],
+    )
     [answer] = report.answers.kernels
     assert answer.why[1].endswith("It may follow from the first.") and "barrier" not in " ".join(answer.do)
     told = [seen.text for seen in (*lead.evidence, *lead.added)]

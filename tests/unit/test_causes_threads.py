@@ -26,37 +26,66 @@ BEYOND: dict[str, Any] = {"busy_processors": {BASE: 1.0, NEXT: 1.9}, "threads": 
     [
         (
             spec(*slower(*TARGETS, by=1.8), threads={NEXT: 1}),
-            causes.LATENCY_THREAD_COUNT, DECISIVE, [], "1 thread computes in PyTorch 2.5.0, and 2",
+            causes.LATENCY_THREAD_COUNT,
+            DECISIVE,
+            [],
+            "1 thread computes in PyTorch 2.5.0, and 2",
         ),
         (
             spec(*slower(*TARGETS, by=9.0), **IN_64),
-            causes.LATENCY_THREAD_COUNT, STRONG, [], "64 threads in PyTorch 2.5.0 share 2 processors",
+            causes.LATENCY_THREAD_COUNT,
+            STRONG,
+            [],
+            "64 threads in PyTorch 2.5.0 share 2 processors",
         ),
         (
-            spec(*slower("kernel", by=1.9), busy_processors=LOST, **NEW), causes.LATENCY_THREAD_COUNT, STRONG,
-            [causes.KERNEL_CODE_MOVED], "1.90 processors busy in PyTorch 2.1.0, 1.00 in PyTorch 2.5.0",
+            spec(*slower("kernel", by=1.9), busy_processors=LOST, **NEW),
+            causes.LATENCY_THREAD_COUNT,
+            STRONG,
+            [causes.KERNEL_CODE_MOVED],
+            "1.90 processors busy in PyTorch 2.1.0, 1.00 in PyTorch 2.5.0",
         ),
         (
             spec(*slower("kernel", by=3.0), switches_per_ms={NEXT: 900.0}),
-            causes.LATENCY_THREAD_COUNT, SUGGESTIVE, [], "0.2 times in PyTorch 2.1.0, 900 in PyTorch 2.5.0",
+            causes.LATENCY_THREAD_COUNT,
+            SUGGESTIVE,
+            [],
+            "0.2 times in PyTorch 2.1.0, 900 in PyTorch 2.5.0",
         ),
         (
-            spec(*slower("kernel", by=9.0), **STARTED, **NEW), causes.LATENCY_THREAD_COUNT, SUGGESTIVE,
-            [causes.BUILD_MOVED], "started 16 threads in PyTorch 2.1.0, 1,520 in PyTorch 2.5.0",
+            spec(*slower("kernel", by=9.0), **STARTED, **NEW),
+            causes.LATENCY_THREAD_COUNT,
+            SUGGESTIVE,
+            [causes.BUILD_MOVED],
+            "started 16 threads in PyTorch 2.1.0, 1,520 in PyTorch 2.5.0",
         ),
         (spec(*slower("kernel", by=3.0), **BEYOND), causes.LATENCY_THREAD_COUNT, SUGGESTIVE, [], "more work to do"),
         (
             spec(*slower("kernel", by=3.0), **BEYOND, **NEW),
-            causes.LATENCY_THREAD_COUNT, SUGGESTIVE, [causes.KERNEL_CODE_MOVED], "",
+            causes.LATENCY_THREAD_COUNT,
+            SUGGESTIVE,
+            [causes.KERNEL_CODE_MOVED],
+            "",
         ),
         (  # references that were measured before the threads began stand still, in the same launches
-            spec(*slower("kernel", by=1.9), busy_processors=LOST, **SCRUBS), causes.LATENCY_CLOCK_OR_LOAD, STRONG,
-            [causes.ENVIRONMENT_CONFOUNDER], "own process used 0% to 0% of the machine",
+            spec(*slower("kernel", by=1.9), busy_processors=LOST, **SCRUBS),
+            causes.LATENCY_CLOCK_OR_LOAD,
+            STRONG,
+            [causes.ENVIRONMENT_CONFOUNDER],
+            "own process used 0% to 0% of the machine",
         ),
     ],
-    ids=["fewer", "more than processors", "fewer at work", "restless", "started in each call", "more at work",
-         "more at work, by other code", "busy beside it"],
-)  # fmt: skip
+    ids=[
+        "fewer",
+        "more than processors",
+        "fewer at work",
+        "restless",
+        "started in each call",
+        "more at work",
+        "more at work, by other code",
+        "busy beside it",
+    ],
+)
 def test_time_that_moved_with_threads(
     made: Spec, cause: str, grade: str, parts: list[str], text: str, tmp_path: Path
 ) -> None:
@@ -82,15 +111,21 @@ def test_time_that_moved_with_threads(
         (3.0, {"switches_per_ms": {BASE: 900.0, NEXT: 900.0}}),
         (3.0, {"switches_per_ms": {BASE: 900.0}}),  # the faster side's
         (3.0, {"switches_per_ms": {NEXT: 900.0, "math": 900.0}}),  # PyTorch's own do
-        (3.0, {"switches_per_ms": {NEXT: 900.0}, "threads": {BASE: 1, NEXT: 1},
-               "variables": {NEXT: {"OMP_WAIT_POLICY": "x"}}}),
+        (
+            3.0,
+            {
+                "switches_per_ms": {NEXT: 900.0},
+                "threads": {BASE: 1, NEXT: 1},
+                "variables": {NEXT: {"OMP_WAIT_POLICY": "x"}},
+            },
+        ),
         (3.0, BEYOND | {"threads": {BASE: 2, NEXT: 2}}),  # as many as PyTorch has
         (3.0, BEYOND | {"busy_processors": {BASE: 1.9, NEXT: 1.9}}),  # on both sides
         (3.0, BEYOND | {"busy_processors": LOST}),  # the faster side's
         (3.0, BEYOND | {"busy_processors": {}}),
         (3.0, BEYOND | {"idle_processors": {NEXT: 0.9}}),  # what was busy was not its calls
     ],
-)  # fmt: skip
+)
 def test_time_that_is_no_matter_of_threads(by: float, changes: dict[str, Any], tmp_path: Path) -> None:
     assert only(tmp_path, spec(*slower("kernel", by=by), **changes)).cause != causes.LATENCY_THREAD_COUNT
 

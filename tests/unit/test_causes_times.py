@@ -32,9 +32,11 @@ def ran_as(base: str, this: str, target: str) -> Spec:
 
 ON_GPU: dict[str, Any] = {"target": "math", "device": "cuda", "kind": "device_function"}
 HOST = spec(
-    ("kernel", Case(slowdown=1.5, hot_slowdown=1.0)), device="cuda", times_us={("kernel", "seed-fp16"): 12.0},
+    ("kernel", Case(slowdown=1.5, hot_slowdown=1.0)),
+    device="cuda",
+    times_us={("kernel", "seed-fp16"): 12.0},
     enqueue_us={NEXT: 13.0},
-)  # fmt: skip
+)
 REPLAYS_TOO = spec(*slower("kernel"), device="cuda", enqueue_us={NEXT: 13.0})
 OTHER_CODE: dict[str, Any] = {"machine_code": {NEXT: "new"}}
 BY_CLOCK = spec(*slower(*TARGETS, by=1.25), device="cuda", sm_mhz={BASE: 1980.0, NEXT: 1590.0})
@@ -69,8 +71,12 @@ IN_CODE = {OUTSIDE: (1, 90.0)}, {OUTSIDE: (1, 180.0)}
         (spec(*slower(*TARGETS), **BUSY), KERNEL, None, causes.LATENCY_CLOCK_OR_LOAD, STRONG, "other processes used"),
         (spec(*slower(*TARGETS)), KERNEL, None, causes.LATENCY_CLOCK_OR_LOAD, SUGGESTIVE, ""),
         (  # references would say nothing
-            spec(*slower("kernel", by=2.2), busy_in={NEXT: 0.45}, references=()), KERNEL, None,
-            causes.LATENCY_CLOCK_OR_LOAD, STRONG, "launches in PyTorch 2.1.0, ",
+            spec(*slower("kernel", by=2.2), busy_in={NEXT: 0.45}, references=()),
+            KERNEL,
+            None,
+            causes.LATENCY_CLOCK_OR_LOAD,
+            STRONG,
+            "launches in PyTorch 2.1.0, ",
         ),
         (spec(*slower("kernel"), **BUSY), KERNEL, None, causes.UNDECIDED, causes.UNDECIDED, ""),
         (spec(*slower("kernel", by=2.0)), KERNEL, IN_CODE, causes.UNDECIDED, causes.UNDECIDED, ""),
@@ -78,7 +84,7 @@ IN_CODE = {OUTSIDE: (1, 90.0)}, {OUTSIDE: (1, 180.0)}
         (spec(*slower("kernel"), **OTHER_CODE), KERNEL, None, causes.KERNEL_CODE_MOVED, STRONG, ""),
         (spec(*slower("kernel")), KERNEL, None, causes.UNDECIDED, causes.UNDECIDED, "its machine code is the same"),
     ],
-)  # fmt: skip
+)
 def test_what_took_the_time(
     made: Spec, subject: str, profiled: Any, cause: str, grade: str, text: str, tmp_path: Path
 ) -> None:
@@ -117,9 +123,10 @@ def test_an_operator_that_slowed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("large", "spread", "cause"), [(1.01, 0.001, causes.LATENCY_LAUNCH_OVERHEAD), (2.0, 0.004, causes.UNDECIDED)],
+    ("large", "spread", "cause"),
+    [(1.01, 0.001, causes.LATENCY_LAUNCH_OVERHEAD), (2.0, 0.004, causes.UNDECIDED)],
     ids=["the same microseconds", "work that grows with the problem"],
-)  # fmt: skip
+)
 def test_a_change_on_small_problems_and_large(large: float, spread: float, cause: str, tmp_path: Path) -> None:
     cases = {(NEXT, "kernel", "small-fp16"): Case(slowdown=2.0), (NEXT, "kernel", "small-fp32"): Case(slowdown=large)}
     made = Spec(trials=2, cases=cases, workloads=("small-fp16", "small-fp32"), times_us=SMALL, spread=spread)

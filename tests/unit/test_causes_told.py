@@ -41,14 +41,21 @@ def told(letters: str, asks: str = ASKS, lines: tuple[tuple[int, ...], tuple[int
 
 KNOWN = {
     "the result goes with the version that it is told": Known(
-        spec(FELL), [told("RWRW")], OWN, DECISIVE, never=[OPERATORS],
+        spec(FELL),
+        [told("RWRW")],
+        OWN,
+        DECISIVE,
+        never=[OPERATORS],
         says=["line 1: NEW", "PyTorch 2.5.0, told that it is PyTorch 2.1.0: 6/6", "held, both ways"],
     ),
     "other lines run for it": Known(
         spec(FELL), [told("RWRW", lines=((1, 2), (1, 3)))], OWN, DECISIVE, never=[OPERATORS], says=["line 3"]
     ),
     "what differs besides was held": Known(
-        spec(FELL, variables={NEXT: {"FAST": "1"}}), [told("RWRW")], OWN, DECISIVE,
+        spec(FELL, variables={NEXT: {"FAST": "1"}}),
+        [told("RWRW")],
+        OWN,
+        DECISIVE,
         never=[causes.ENVIRONMENT_CONFOUNDER],
     ),
     "what it chooses is not there in the other": Known(spec(FELL), [told("RXRW")], OWN, STRONG, never=[OPERATORS]),
@@ -65,7 +72,7 @@ KNOWN = {
     "it did not ask": Known(spec(FELL), [told("----")], OPERATORS, SUGGESTIVE, never=[OWN]),
     "what moved is not there again": Known(spec(FELL), [told("RWWR")], OPERATORS, SUGGESTIVE, never=[OWN]),
     "all are right then": Known(spec(FELL), [told("RRRR")], OPERATORS, SUGGESTIVE, never=[OWN]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", KNOWN)

@@ -43,22 +43,34 @@ KNOWN = {
         spec(FELL, **SET), [clean, swapped("AABB")], OF_CODE, DECISIVE
     ),
     "the result goes with the variable, in both": Known(
-        spec(FELL, **SET), [clean, with_variables("RWRW")], OF_ENVIRONMENT, DECISIVE, never=[OF_CODE],
+        spec(FELL, **SET),
+        [clean, with_variables("RWRW")],
+        OF_ENVIRONMENT,
+        DECISIVE,
+        never=[OF_CODE],
         says=["ATEN_CPU_CAPABILITY"],
     ),
     "it takes both": Known(spec(FELL, **SET), [clean, with_variables("RRRW")], OF_ENVIRONMENT, STRONG),
     "with the place, whichever variable": Known(spec(FELL, **SET), [clean, with_variables("RRWW")], OF_CODE, STRONG),
     "a variable that is excluded is not named beside the place": Known(
-        spec(FELL, **SET, **MEDIUM), [clean, swapped("ABAB"), with_variables("RRWW")], OF_ENVIRONMENT,
-        says=["float32_matmul_precision"], silent=["ATEN_CPU_CAPABILITY"],
+        spec(FELL, **SET, **MEDIUM),
+        [clean, swapped("ABAB"), with_variables("RRWW")],
+        OF_ENVIRONMENT,
+        says=["float32_matmul_precision"],
+        silent=["ATEN_CPU_CAPABILITY"],
     ),
     "a variable that brings out a fault in memory is its part": Known(
-        spec(FELL, **SET), [filled(output=FOLLOWS, heap=STILL, stack=STILL), with_variables("RWRW")],
-        causes.UNINITIALISED_HOST, also=[OF_ENVIRONMENT],
+        spec(FELL, **SET),
+        [filled(output=FOLLOWS, heap=STILL, stack=STILL), with_variables("RWRW")],
+        causes.UNINITIALISED_HOST,
+        also=[OF_ENVIRONMENT],
     ),
     # Where it is right, it notices no filling of its memory: then what made it wrong leads.
     "a fault in memory that the variables bring": Known(
-        GARBAGE, [FAULTY, in_baseline(STILL), with_variables("RWRW")], OF_ENVIRONMENT, STRONG,
+        GARBAGE,
+        [FAULTY, in_baseline(STILL), with_variables("RWRW")],
+        OF_ENVIRONMENT,
+        STRONG,
         also=[causes.UNINITIALISED_HOST],
     ),
     "it reads there too, and is right by luck": Known(
@@ -77,7 +89,10 @@ KNOWN = {
         of_both(REFUSED, **SET), [], causes.UNSUPPORTED_COMBINATION, DECISIVE
     ),
     "only its exactness moved, and its bits go with the variable": Known(
-        spec(COARSE, **ALONE), [clean, with_variables("RRRR", "ABAB")], OF_ENVIRONMENT, DECISIVE,
+        spec(COARSE, **ALONE),
+        [clean, with_variables("RRRR", "ABAB")],
+        OF_ENVIRONMENT,
+        DECISIVE,
         says=["the same bits in both environments where they have the same variables"],
     ),
     "its bits go with the place": Known(spec(COARSE, **SET), [clean, with_variables("RRRR", "AABB")], OF_CODE, STRONG),
@@ -90,7 +105,7 @@ KNOWN = {
     "a variable that changes nothing": Known(
         spec(**SET, **TIMED), [clean, with_variables("RRRR")], causes.NOTHING_MOVED
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", KNOWN)

@@ -71,9 +71,7 @@ def only(found: Findings) -> tuple[str, str, str]:
 
 
 @pytest.mark.process
-def test_a_source_that_works_passes_and_is_not_compiled_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_source_that_works_passes_and_is_not_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = of_source(tmp_path, RIGHT)
     assert (first.problems, first.unchecked) == ([], []) and "k (cpu): compiles" in first.passed[0]
     monkeypatch.setattr(tools, "attempt", lambda *_: pytest.fail("compiled again"))
@@ -88,25 +86,56 @@ def test_a_source_that_works_passes_and_is_not_compiled_again(
         (RIGHT.replace('"attention.h"', '"atention.h"'), "", "k.cpp:1", "atention.h: No such file", ""),
         (RIGHT.replace("tunables", "tunable"), "", "k.cpp:2", "no attention_tunables", "did you mean"),
         (FORWARD + "    return 0;\n}\n", "", "k.cpp:2", "_error_string and no attention_tunables", "add `ex"),
-        (RIGHT.replace('extern "C" const char* attention_tunables(void)', "const char* attention_tunables(int)"), "",
-         "k.cpp:7", "defines attention_tunables(int), and not the C function attention_tunables", 'extern "C"'),
-        (RIGHT.replace('extern "C" const char* attention_tunables', "static const char* attention_tunables")
-         .replace('#include "attention.h"\n', "struct attention_problem;\nenum { ATTENTION_OK };\n"),
-         "", "k.cpp:8", "not the C function attention_tunables", "not static"),
+        (
+            RIGHT.replace('extern "C" const char* attention_tunables(void)', "const char* attention_tunables(int)"),
+            "",
+            "k.cpp:7",
+            "defines attention_tunables(int), and not the C function attention_tunables",
+            'extern "C"',
+        ),
+        (
+            RIGHT.replace('extern "C" const char* attention_tunables', "static const char* attention_tunables").replace(
+                '#include "attention.h"\n', "struct attention_problem;\nenum { ATTENTION_OK };\n"
+            ),
+            "",
+            "k.cpp:8",
+            "not the C function attention_tunables",
+            "not static",
+        ),
         ("float helper(const float*);\n" + USES, "", "k.cpp:1", "calls helper(float const*), which", "add lib.cpp"),
         ('extern "C" float helper(const float*);\n' + USES, "", "k.cpp:1", "calls helper, which no", "to `sources`"),
         ("int twice() { return 1; }\n" + RIGHT, ", folder: ''", "", "", ""),
         (RIGHT, ", flags: {cxx: [-fno-such-flag]}", "kernel k", "-fno-such-flag", "correct its `flags`"),
-        ("#include <torch/extension.h>\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {}\n", "", "k.cpp:1",
-         "defines no attention_forward", "add `binding: own`"),
-        ("#include <torch/extension.h>\nint f();\n", ", binding: own", "k.cpp:1", "no source defines a Python module",
-         "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)"),
-        ('#include <torch/extension.h>\nPYBIND11_MODULE(k, m) { m.def("run", &f); }\n', ", binding: own", "k.cpp:1",
-         "no `forward`", 'm.def("forward", &forward)'),
-        ('#include <torch/extension.h>\nPYBIND11_MODULE(other, m) { m.def("forward", &f); }\n', ", binding: own",
-         "k.cpp:2", "the Python module other, and the build looks for k", "TORCH_EXTENSION_NAME"),
+        (
+            "#include <torch/extension.h>\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {}\n",
+            "",
+            "k.cpp:1",
+            "defines no attention_forward",
+            "add `binding: own`",
+        ),
+        (
+            "#include <torch/extension.h>\nint f();\n",
+            ", binding: own",
+            "k.cpp:1",
+            "no source defines a Python module",
+            "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)",
+        ),
+        (
+            '#include <torch/extension.h>\nPYBIND11_MODULE(k, m) { m.def("run", &f); }\n',
+            ", binding: own",
+            "k.cpp:1",
+            "no `forward`",
+            'm.def("forward", &forward)',
+        ),
+        (
+            '#include <torch/extension.h>\nPYBIND11_MODULE(other, m) { m.def("forward", &f); }\n',
+            ", binding: own",
+            "k.cpp:2",
+            "the Python module other, and the build looks for k",
+            "TORCH_EXTENSION_NAME",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_no_build_would_accept_is_named_with_its_line(
     text: str, more: str, where: str, what: str, remedy: str, tmp_path: Path
 ) -> None:
@@ -124,10 +153,15 @@ def test_what_no_build_would_accept_is_named_with_its_line(
 @pytest.mark.parametrize(
     ("text", "more"),
     [
-        ("#include <omp.h>\n" + RIGHT.replace("return ATT", "return omp_get_max_threads() < 0 ? 1 : ATT"),
-         ", flags: {cxx: [-O2, -fopenmp]}"),
-        ("#include <cmath>\n#include <thread>\nfloat helper(const float* x) { std::thread([] {}).join(); "
-         "return std::exp(*x); }\n" + USES, ""),
+        (
+            "#include <omp.h>\n" + RIGHT.replace("return ATT", "return omp_get_max_threads() < 0 ? 1 : ATT"),
+            ", flags: {cxx: [-O2, -fopenmp]}",
+        ),
+        (
+            "#include <cmath>\n#include <thread>\nfloat helper(const float* x) { std::thread([] {}).join(); "
+            "return std::exp(*x); }\n" + USES,
+            "",
+        ),
         ('extern "C" void sgemm_(const char*);\n' + RIGHT.replace("return ATT", 'sgemm_(""); return ATT'), ""),
         ("#if BLOCK != 32 || !defined(KIND_FAST)\n#error\n#endif\n" + RIGHT, ", tunables: {BLOCK: 32, KIND: fast}"),
         ("__attribute__((weak)) int helper(const float* x);\n" + USES, ""),
@@ -135,9 +169,17 @@ def test_what_no_build_would_accept_is_named_with_its_line(
         (RIGHT, ", flags: {cxx: [-O2, -flto]}"),
         ("#define DEFINE(name) attention_ ## name\n" + RIGHT.replace("attention_tunables", "DEFINE(tunables)"), ""),
     ],
-    ids=["OpenMP, which PyTorch has loaded", "the system's libraries", "a BLAS, which PyTorch may have", "tunables",
-         "a weak symbol", "a template", "objects that the linker finishes", "a name that is pasted together"],
-)  # fmt: skip
+    ids=[
+        "OpenMP, which PyTorch has loaded",
+        "the system's libraries",
+        "a BLAS, which PyTorch may have",
+        "tunables",
+        "a weak symbol",
+        "a template",
+        "objects that the linker finishes",
+        "a name that is pasted together",
+    ],
+)
 def test_what_a_build_would_accept_is_not_refused(text: str, more: str, tmp_path: Path) -> None:
     found = of_source(tmp_path, text, more)
     assert found.problems == [] and (found.passed or "-flto" in more), found
@@ -181,8 +223,9 @@ def test_what_is_not_compiled_is_said_and_its_text_is_read(tmp_path: Path) -> No
     assert found.problems == [] and found.unchecked == ["k (cuda): not compiled, for there is no nvcc here"]
     found = looked(tmp_path, yaml, {"k.cu": FORWARD + "}\n"}, devices=("cuda",))
     assert only(found)[:2] == (
-        "k.cu:2", "defines no attention_error_string and no attention_tunables, which csrc/attention.h asks for"
-    )  # fmt: skip
+        "k.cu:2",
+        "defines no attention_error_string and no attention_tunables, which csrc/attention.h asks for",
+    )
     both = yaml.replace("cuda: [", "cpu: [k.cpp], cuda: [")
     files = {"k.cu": FORWARD + "}\n", "k.cpp": RIGHT}
     found = looked(tmp_path, both, files, devices=("cpu",))
@@ -200,8 +243,10 @@ def test_pytorchs_headers_are_those_of_the_environments_that_exist(
     for release, name in (("2.1.0", "old_name"), ("2.5.0", "new_name")):
         header = tmp_path / release / "torch" / "extension.h"
         header.parent.mkdir(parents=True)
-        header.write_text(f"inline void {name}() {{}}\n#define PYBIND11_MODULE(name, m) struct M {{ void def(...); }};"
-                          " inline void name(M m)\n")  # fmt: skip
+        header.write_text(
+            f"inline void {name}() {{}}\n#define PYBIND11_MODULE(name, m) struct M {{ void def(...); }};"
+            " inline void name(M m)\n"
+        )
         folders[f"torch{release}-cu121-py311"] = [str(header.parents[1])]
     yaml = """\
 environments:
@@ -241,8 +286,11 @@ kernels:
     found = looked(tmp_path, yaml, {"mine/attention.cpp": RIGHT, "problem.py": "", "README": ""})
     file = tmp_path / "project" / "matrix.yaml"
     first, *_, last = [(each.where, each.what, each.remedy) for each in found.problems]
-    assert first == (f"{file}:5", "mine/atention.cpp: no such file",
-                     "did you mean attention.cpp? correct the path in matrix.yaml")  # fmt: skip
+    assert first == (
+        f"{file}:5",
+        "mine/atention.cpp: no such file",
+        "did you mean attention.cpp? correct the path in matrix.yaml",
+    )
     assert last[:2] == (f"{file}:6", "solution.py: no such file")
 
 
@@ -279,7 +327,7 @@ def of_file(folder: Path, text: str, wanted: tuple[str, ...] = PROBLEM, around: 
         ("from .other import x\n" + MODEL, PROBLEM, "file.py:1", "from beside it", "into this file"),
         ("import helpers\n" + MODEL, PROBLEM, "file.py:1", "helpers from beside it", "into this file"),
     ],
-)  # fmt: skip
+)
 def test_a_mistake_in_a_python_file_is_found_without_running_it(
     text: str, wanted: tuple[str, ...], where: str, what: str, remedy: str, tmp_path: Path
 ) -> None:
@@ -343,9 +391,7 @@ kernels: [{name: p, problem: p.py, model_new: s.py}]
 
 
 def test_syntax_that_a_newer_python_may_know_is_not_refused(tmp_path: Path) -> None:
-    newer = Surroundings(
-        packages=[], pythons=lambda: {(3, 99)}, site_packages=[], complete=False, has_host=False
-    )
+    newer = Surroundings(packages=[], pythons=lambda: {(3, 99)}, site_packages=[], complete=False, has_host=False)
     found = of_file(tmp_path, "def f( -> 1\n", around=newer)
     assert found.problems == [] and "newer Python" in found.unchecked[0]
 
@@ -410,8 +456,12 @@ workloads:
 def test_everything_is_told_at_once_and_before_anything_is_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name, text in {"matrix.yaml": MISTAKES, "k.cpp": FORWARD + "    return 0;\n}\n", "problem.py": MODEL,
-                       "solution.py": "class Model(:\n"}.items():  # fmt: skip
+    for name, text in {
+        "matrix.yaml": MISTAKES,
+        "k.cpp": FORWARD + "    return 0;\n}\n",
+        "problem.py": MODEL,
+        "solution.py": "class Model(:\n",
+    }.items():
         (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(matrix, "run_matrix", lambda *_: pytest.fail("something was started"))

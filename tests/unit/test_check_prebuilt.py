@@ -103,11 +103,14 @@ def test_wheels_that_no_environment_can_call_are_refused(
 @pytest.mark.parametrize(
     ("text", "entry"),
     [
-        (OPS["mine/ops.py"], "mine.ops:attention"), ("from ._C import attention", "mine.ops:attention"),
-        ("from ._C import *", "mine.ops:attention"), ("class Ops:\n    attend = None", "mine.ops:Ops.attend"),
-        ("attention = make()", "mine.ops:attention"), ("def attention(", "mine.ops:attention"),
+        (OPS["mine/ops.py"], "mine.ops:attention"),
+        ("from ._C import attention", "mine.ops:attention"),
+        ("from ._C import *", "mine.ops:attention"),
+        ("class Ops:\n    attend = None", "mine.ops:Ops.attend"),
+        ("attention = make()", "mine.ops:attention"),
+        ("def attention(", "mine.ops:attention"),
     ],
-)  # fmt: skip
+)
 def test_what_a_wheel_may_define_passes(tmp_path: Path, text: str, entry: str) -> None:
     assert not found(tmp_path, wheel(tmp_path, {"mine/ops.py": text}, entry)).problems
 

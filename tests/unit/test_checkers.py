@@ -107,8 +107,17 @@ def test_every_tool_has_its_run_and_its_control_all_at_once(tmp_path: Path, monk
     monkeypatch.setattr(check, "link_cuda", lambda nvcc, request, folder, builds: str(program))
     shape = {"id": "w", "dtype": "float16", "batch": 1, "heads": 1, "seq_len": 3, "head_dim": 8, "causal": False}
     request = {"driver": "", "sources": [], "objects": [], "include_dirs": [], "flags": {}}
-    request |= {"device": "cuda", "workload": {**shape, "scale": 1.0, "recipes": {"independent": 1}}, "batch": 1,
-               "heads": 1, "recipe": "independent", "trial": 0, "seed": 0, "threads": 8, "run_s": 20}  # fmt: skip
+    request |= {
+        "device": "cuda",
+        "workload": {**shape, "scale": 1.0, "recipes": {"independent": 1}},
+        "batch": 1,
+        "heads": 1,
+        "recipe": "independent",
+        "trial": 0,
+        "seed": 0,
+        "threads": 8,
+        "run_s": 20,
+    }
     runs = check.check(asked("check", request)).runs
     assert [(run.tool, run.fault) for run in runs] == [
         (tool, fault) for tool, planted in CUDA_FAULTS.items() for fault in ("", planted)

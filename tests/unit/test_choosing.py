@@ -23,9 +23,18 @@ from tests.unit.bundles import ALL, ID, make_unpacked
 from tests.unit.test_host import WITH_HOST
 
 ENGINE = EngineFacts(
-    endpoint="unix:///var/run/docker.sock", version="27.1", machine="m", local=True, architecture="x86_64",
-    system="Debian", kernel="6.1", processors=8, memory_bytes=16 << 30, seccomp=True, gpus="",
-)  # fmt: skip
+    endpoint="unix:///var/run/docker.sock",
+    version="27.1",
+    machine="m",
+    local=True,
+    architecture="x86_64",
+    system="Debian",
+    kernel="6.1",
+    processors=8,
+    memory_bytes=16 << 30,
+    seccomp=True,
+    gpus="",
+)
 
 
 def pick(
@@ -60,9 +69,10 @@ LACKS: dict[str, tuple[dict[str, Any], str]] = {
     "base": ({"problem": lambda base: "no such thing"}, "the base image base:1 is not there"),
     "engine": ({"problem": fails(EngineGone("connection refused"))}, "no container engine answers: connection refused"),
     "context": (
-        {"problem": fails(InfrastructureError("no context 'x'", "y"))}, "no container engine answers: no context 'x'",
+        {"problem": fails(InfrastructureError("no context 'x'", "y"))},
+        "no container engine answers: no context 'x'",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", LACKS)

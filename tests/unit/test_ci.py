@@ -65,9 +65,12 @@ def test_the_actions_step_runs_the_matrix_and_hands_its_code_on(
 ) -> None:
     _, variables = commanded(tmp_path, code)
     variables |= {
-        "RUNNER_TEMP": str(tmp_path / "temp"), "GITHUB_OUTPUT": str(tmp_path / "output"), "FAIL_ON": fail_on,
-        "GITHUB_STEP_SUMMARY": str(tmp_path / "shown"), "ARGUMENTS": "--quick --kernel mine",
-    }  # fmt: skip
+        "RUNNER_TEMP": str(tmp_path / "temp"),
+        "GITHUB_OUTPUT": str(tmp_path / "output"),
+        "FAIL_ON": fail_on,
+        "GITHUB_STEP_SUMMARY": str(tmp_path / "shown"),
+        "ARGUMENTS": "--quick --kernel mine",
+    }
     matrix = next(step for step in STEPS if step.get("id") == "matrix")
     assert shell(matrix["run"], tmp_path, variables) == 0, "the page is uploaded whatever it found"
     words = (tmp_path / "said").read_text().split()
@@ -99,10 +102,16 @@ def test_gitlabs_job_keeps_the_page_and_edits_its_one_comment(tmp_path: Path, co
     (venv / "python").chmod(0o755)
     (tmp_path / "gitlab.py").write_text(GITLAB_MODULE)
     variables |= {
-        "PYTHONPATH": str(tmp_path), "NOTES": str(tmp_path / "notes"), "KERNEL_MATRIX": "package",
-        "KERNEL_MATRIX_OPTIONS": "--quick", "KERNEL_MATRIX_FAIL_ON": "latency", "KERNEL_MATRIX_TOKEN": "secret",
-        "CI_MERGE_REQUEST_IID": "3", "CI_PROJECT_ID": "7", "CI_SERVER_URL": "https://gitlab.example",
-    }  # fmt: skip
+        "PYTHONPATH": str(tmp_path),
+        "NOTES": str(tmp_path / "notes"),
+        "KERNEL_MATRIX": "package",
+        "KERNEL_MATRIX_OPTIONS": "--quick",
+        "KERNEL_MATRIX_FAIL_ON": "latency",
+        "KERNEL_MATRIX_TOKEN": "secret",
+        "CI_MERGE_REQUEST_IID": "3",
+        "CI_PROJECT_ID": "7",
+        "CI_SERVER_URL": "https://gitlab.example",
+    }
     script = [line for line in GITLAB["script"] if "-m venv" not in line]
     for _ in range(2):
         assert shell("\n".join(script), tmp_path, variables) == code

@@ -106,10 +106,12 @@ def test_the_recorded_command_is_what_was_typed_without_this_machines_folders(
     [
         ("matrix --kernel a --workload w --device cpu,cuda --launches 3 --trials 2 --executor venv", None),
         ("eval --torch 2.5.0 --base-image b:1 --quick", None),
-        ("kernelbench P S --sample 2 --dtype float16",
-         KernelBench(problems="P", solutions="S", sample=2, dtype="float16", pairs={})),
+        (
+            "kernelbench P S --sample 2 --dtype float16",
+            KernelBench(problems="P", solutions="S", sample=2, dtype="float16", pairs={}),
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_a_run_records_of_its_command_plans_it_again(
     words: str, pairs: KernelBench | None, tmp_path: Path
 ) -> None:
@@ -187,9 +189,13 @@ def start(monkeypatch: pytest.MonkeyPatch, words: list[str], made: list[int], re
     ],
 )
 def test_a_verb_runs_then_reports_and_the_graver_code_is_its_own(
-    words: list[str], codes: tuple[list[int], int], called: str, code: int, monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    codes: tuple[list[int], int],
+    called: str,
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     assert start(monkeypatch, words, *codes) == (code, called)
     printed = capsys.readouterr()
     assert "records: FOLDER" in printed.out or words == ["gate", "DIR"]
@@ -230,8 +236,10 @@ def test_a_folder_of_pairs_is_planned_like_kernels(
     problems, solutions = (str(tmp_path / "bench" / name) for name in ("problems", "solutions"))
     usual = ["--list", f"--matrix={tmp_path / 'matrix.yaml'}", "--device=cpu"]
     plans = []
-    for words in (["kernelbench", problems, solutions],
-                  ["matrix", f"--problems={problems}", f"--solutions={solutions}"]):  # fmt: skip
+    for words in (
+        ["kernelbench", problems, solutions],
+        ["matrix", f"--problems={problems}", f"--solutions={solutions}"],
+    ):
         assert main.main([*words, *usual]) == DONE
         plans.append(capsys.readouterr().out)
     assert plans[0] == plans[1]

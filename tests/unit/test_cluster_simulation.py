@@ -17,9 +17,18 @@ from harness.schema.storage import Run
 from tests.unit.committed import committed
 
 PLAIN = Figures(
-    run="none", start_s=0, environment_s=0, build_s=0, validation_s=0, launch_s=10, workloads=4, launch_bytes=1000,
-    validation_bytes=500, artifact_bytes=100, outputs=(),
-)  # fmt: skip
+    run="none",
+    start_s=0,
+    environment_s=0,
+    build_s=0,
+    validation_s=0,
+    launch_s=10,
+    workloads=4,
+    launch_bytes=1000,
+    validation_bytes=500,
+    artifact_bytes=100,
+    outputs=(),
+)
 NOTHING_HAPPENS = Assumptions(
     load=0, latency_s=0, node_days=math.inf, job_failures_per_h=0, spread=0, explained_s=0, packed_gb=0, unpack_s=0
 )

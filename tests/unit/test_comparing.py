@@ -24,9 +24,13 @@ Side = list[tuple[RecipeResult, TargetResult]]
 
 
 def errors(
-    means: Sequence[float], units: Sequence[float], recipe: str = "independent", elements: int = 4096, differ: int = 0,
+    means: Sequence[float],
+    units: Sequence[float],
+    recipe: str = "independent",
+    elements: int = 4096,
+    differ: int = 0,
     old: bool = False,
-) -> Side:  # fmt: skip
+) -> Side:
     """One recipe of a validation; `old`: recorded before each trial's mean was."""
     trials = len(means)
     agreement = Agreement(

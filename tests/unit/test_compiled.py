@@ -31,10 +31,17 @@ def output(text: str, kind: str = "inductor", name: str = "graph 0") -> Generate
 
 def record(environment: str, **given: object) -> CompiledRecord:
     values: dict[str, object] = {
-        "environment": environment, "kernel": "pytorch", "workload": "gelu.compiled-fp32", "device": "cpu", "key": "k",
-        "started_utc": "2026-01-01T00:00:00Z", "duration_s": 1.0, "status": "ok",
-        "samples": [sample(block, 20.0 + 0.1 * block) for block in range(3)], "generated": [output("a\nb\nc\n")],
-    }  # fmt: skip
+        "environment": environment,
+        "kernel": "pytorch",
+        "workload": "gelu.compiled-fp32",
+        "device": "cpu",
+        "key": "k",
+        "started_utc": "2026-01-01T00:00:00Z",
+        "duration_s": 1.0,
+        "status": "ok",
+        "samples": [sample(block, 20.0 + 0.1 * block) for block in range(3)],
+        "generated": [output("a\nb\nc\n")],
+    }
     return CompiledRecord.model_validate({**values, **given})
 
 

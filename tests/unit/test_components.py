@@ -32,13 +32,21 @@ FILE = Kernel(name="file", problem="p.py", model_new="s.py")
 PLAIN = Kernel(name="plain", sources={"cuda": ["k.cu"]}, libraries=["cublas"])
 CPU, GPU = ("cpu", "cuda")
 VERSIONS = {
-    "torch": ("2.1.0", "2.5.0"), "numpy": ("1.26.4", "2.0.0"), "demo": ("1.0", "2.0"), "same": ("1.0", "1.0"),
-    "sympy": ("1.13.1", "1.14.0"), "setuptools": ("69", "70"), "triton": ("2.1.0", "3.1.0"), "gone": ("1.0", ""),
+    "torch": ("2.1.0", "2.5.0"),
+    "numpy": ("1.26.4", "2.0.0"),
+    "demo": ("1.0", "2.0"),
+    "same": ("1.0", "1.0"),
+    "sympy": ("1.13.1", "1.14.0"),
+    "setuptools": ("69", "70"),
+    "triton": ("2.1.0", "3.1.0"),
+    "gone": ("1.0", ""),
     "scipy": ("1.11.4", ""),
-    "nvidia-cudnn-cu12": ("8.9.2.26", "9.1.0.70"), "nvidia-cublas-cu12": ("12.1.3.1", "12.4.5.8"),
-    "nvidia-nvtx-cu12": ("12.1.105", "12.4.127"), "nvidia-cuda-cupti-cu12": ("12.1.105", "12.4.127"),
+    "nvidia-cudnn-cu12": ("8.9.2.26", "9.1.0.70"),
+    "nvidia-cublas-cu12": ("12.1.3.1", "12.4.5.8"),
+    "nvidia-nvtx-cu12": ("12.1.105", "12.4.127"),
+    "nvidia-cuda-cupti-cu12": ("12.1.105", "12.4.127"),
     "mkl": ("2023.1", "2024.0"),
-}  # fmt: skip
+}
 
 
 def stack(side: int) -> Any:
@@ -126,9 +134,7 @@ def test_what_cannot_be_exchanged_is_a_row_with_its_reason(root: Path, tmp_path:
     assert "the host's PyTorch" in record.message and record.run == ""
 
 
-def test_a_bundle_makes_none_and_says_what_to_pack(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bundle_makes_none_and_says_what_to_pack(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     matrix, _ = load_matrix(root / "matrix.yaml")
     asked = question(Component(package="demo", versions=("1.0", "2.0")))
     made = exchange(asked, matrix, tmp_path, bundle=object())
@@ -171,8 +177,10 @@ def test_the_last_process_removes_what_was_made(tmp_path: Path, monkeypatch: pyt
 def test_pin_files_differ_in_the_package_alone_and_are_removed(root: Path, tmp_path: Path) -> None:
     matrix, _ = load_matrix(root / "matrix.yaml")
     asked = question(Component(package="demo", versions=("1.0", "2.0")))
-    text = "demo=={0} --hash=sha256:{0}\nninja==1.11.1.1 --hash=sha256:a\nnumpy==1.26.4 --hash=sha256:a\n" \
-        "setuptools==69.5.1 --hash=sha256:a\ntorch=={1} --hash=sha256:{1}\n"  # fmt: skip
+    text = (
+        "demo=={0} --hash=sha256:{0}\nninja==1.11.1.1 --hash=sha256:a\nnumpy==1.26.4 --hash=sha256:a\n"
+        "setuptools==69.5.1 --hash=sha256:a\ntorch=={1} --hash=sha256:{1}\n"
+    )
     for spec, version in ((OLD, "1.0"), (NEW, "2.0")):
         path = pins_path(tmp_path, PlannedEnvironment(spec=spec, index=PYPI))
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -190,14 +198,17 @@ def test_a_pin_file_that_is_there_and_differs_in_more_is_not_taken_for_an_exchan
     matrix, _ = load_matrix(root / "matrix.yaml")
     bare = NEW.model_copy(update={"packages": []})
     asked = replace(question(Component(package="demo", versions=("1.0", ""))), specs={"a": OLD, "b": bare})
-    text = "ninja==1.11.1.1 --hash=sha256:a\nnumpy=={0} --hash=sha256:{0}\nsetuptools==69.5.1 --hash=sha256:a\n" \
-        "torch=={1} --hash=sha256:{1}\n"  # fmt: skip
+    text = (
+        "ninja==1.11.1.1 --hash=sha256:a\nnumpy=={0} --hash=sha256:{0}\nsetuptools==69.5.1 --hash=sha256:a\n"
+        "torch=={1} --hash=sha256:{1}\n"
+    )
     demo = "demo==1.0 --hash=sha256:1.0\n"
     plain = OLD.model_copy(update={"packages": []})
     for spec, pins in (
-        (OLD, demo + text.format("1.26.4", "2.1.0")), (bare, text.format("1.26.4", "2.5.0")),
+        (OLD, demo + text.format("1.26.4", "2.1.0")),
+        (bare, text.format("1.26.4", "2.5.0")),
         (plain, text.format("1.26.3", "2.1.0")),
-    ):  # fmt: skip
+    ):
         path = pins_path(tmp_path, PlannedEnvironment(spec=spec, index=PYPI))
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(pins)

@@ -28,9 +28,15 @@ from tests.messages import made
 
 LIMITS = SandboxLimits(memory_bytes=3 << 29, processes=64, output_bytes=1 << 20, output_files=100)
 CONFINED = Confinement(
-    user_id=10002, no_new_privileges=True, seccomp=2, capabilities="0000000000000000", networks=["lo"],
-    root_writable=False, memory_bytes=1, processes=1,
-)  # fmt: skip
+    user_id=10002,
+    no_new_privileges=True,
+    seccomp=2,
+    capabilities="0000000000000000",
+    networks=["lo"],
+    root_writable=False,
+    memory_bytes=1,
+    processes=1,
+)
 
 
 class FakeEngine:
@@ -166,9 +172,15 @@ def test_places_of_a_request(tmp_path: Path) -> None:
     root = tmp_path / "project"
     out, truth, stored = root / "reports" / "runs" / "out", tmp_path / "truth", tmp_path / "cache" / "stored"
     task = Task(
-        environment="e", name="v", request=made(), scratch=tmp_path, log=tmp_path, timeout_s=1,
-        reads=(root / "csrc" / "x.cu", stored, truth, out), writes=(truth, tmp_path / "arrays.npz"),
-    )  # fmt: skip
+        environment="e",
+        name="v",
+        request=made(),
+        scratch=tmp_path,
+        log=tmp_path,
+        timeout_s=1,
+        reads=(root / "csrc" / "x.cu", stored, truth, out),
+        writes=(truth, tmp_path / "arrays.npz"),
+    )
     places, outputs = sandbox_paths(task, root)
     assert places[str(root)] == "/in/project" and str(root / "csrc" / "x.cu") not in places
     assert places[str(stored)] == "/in/1/stored" and places[str(out)] == "/in/3/out"
@@ -223,15 +235,21 @@ def cell(*frames: bytes) -> Container:
 
 
 def test_a_keeper_is_heard_in_whatever_pieces() -> None:
-    heard = cell(frame(1, b"memory 2\nproc"), frame(2, b"tar: complains"), frame(1, b"esses 0\nmemory 1\nparcel\nPAR"),
-                 frame(1, b"CEL"))  # fmt: skip
+    heard = cell(
+        frame(1, b"memory 2\nproc"),
+        frame(2, b"tar: complains"),
+        frame(1, b"esses 0\nmemory 1\nparcel\nPAR"),
+        frame(1, b"CEL"),
+    )
     counts, stream = heard.collect()
     assert counts == {"memory": 2, "processes": 0}
     assert stream.read() == b"PARCEL" and heard.complaints == b"tar: complains"
 
 
-@pytest.mark.parametrize("frames", [[], [frame(1, b"memory 1\n")], [frame(1, b"parc")], [frame(1, b"x y\nparcel\n")],
-                                    [frame(1, b"parcel\n")[:10]]])  # fmt: skip
+@pytest.mark.parametrize(
+    "frames",
+    [[], [frame(1, b"memory 1\n")], [frame(1, b"parc")], [frame(1, b"x y\nparcel\n")], [frame(1, b"parcel\n")[:10]]],
+)
 def test_a_keeper_that_ends_early_is_told(frames: list[bytes]) -> None:
     with pytest.raises(ContainerDied):
         cell(*frames).collect()
@@ -285,9 +303,19 @@ def test_an_engine_that_goes_away_before_a_container_is_attached_is_gone_and_cle
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "7", '{"a": NaN}', '{"a": 1e999}', '{"a": -Infinity}', '{"a":' + "[" * 100 + "]" * 100 + "}",
-     "[" * 100_000, '{"a": ' + "9" * 5000 + "}", "\0\1"],
-)  # fmt: skip
+    [
+        "",
+        "[]",
+        "7",
+        '{"a": NaN}',
+        '{"a": 1e999}',
+        '{"a": -Infinity}',
+        '{"a":' + "[" * 100 + "]" * 100 + "}",
+        "[" * 100_000,
+        '{"a": ' + "9" * 5000 + "}",
+        "\0\1",
+    ],
+)
 def test_a_result_that_cannot_be_passed_on_is_none(tmp_path: Path, text: str) -> None:
     path = tmp_path / "result.json"
     path.write_text(text)

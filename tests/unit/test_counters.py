@@ -57,18 +57,22 @@ def printed_page(launches: int = 1) -> str:
 
 def test_each_launch_is_a_row_of_numbers() -> None:
     first, second = parse(printed_page(2))
-    assert first == second == FunctionCounters(
-        name="void forward<__half, 64>(const T1 *, int)",
-        duration_us=38.72,
-        tensor_pct=0.0,
-        dram_pct=3.5,
-        dram_bytes=1572864.0,
-        occupancy_pct=None,
-        bank_conflicts=250.0,
-        shared_wavefronts=1000.0,
-        registers=96,
-        stalls={"long_scoreboard": 1.5, "barrier": 0.5},
-    )  # fmt: skip
+    assert (
+        first
+        == second
+        == FunctionCounters(
+            name="void forward<__half, 64>(const T1 *, int)",
+            duration_us=38.72,
+            tensor_pct=0.0,
+            dram_pct=3.5,
+            dram_bytes=1572864.0,
+            occupancy_pct=None,
+            bank_conflicts=250.0,
+            shared_wavefronts=1000.0,
+            registers=96,
+            stalls={"long_scoreboard": 1.5, "barrier": 0.5},
+        )
+    )
     assert list(first.stalls) == ["long_scoreboard", "barrier"]
 
 
@@ -136,10 +140,18 @@ def test_ncu_is_found_beside_nvcc_then_on_the_path_then_in_the_newest_package(
 def record(status: Any = "ok", message: str = "", environment: str = NEXT, **changes: Any) -> CountersRecord:
     functions = parse(printed_page()) if status == "ok" else []
     values: dict[str, Any] = {
-        "environment": environment, "kernel": KERNEL, "workload": SEED, "device": "cuda", "key": "k", "tool": "ncu",
-        "functions": functions, "started_utc": "2026-01-01T00:00:00+00:00", "duration_s": 1.0, "status": status,
+        "environment": environment,
+        "kernel": KERNEL,
+        "workload": SEED,
+        "device": "cuda",
+        "key": "k",
+        "tool": "ncu",
+        "functions": functions,
+        "started_utc": "2026-01-01T00:00:00+00:00",
+        "duration_s": 1.0,
+        "status": status,
         "message": message,
-    }  # fmt: skip
+    }
     return CountersRecord(**values | changes)
 
 

@@ -55,8 +55,10 @@ def test_states_of_slurm_are_queued_running_or_ended(squeue: Squeue) -> None:
     squeue.lines = "7|PENDING||Resources\n8|RUNNING|n2|None\n9|NODE_FAIL|n3|None\n11|RUNNING|n4|None\n"
     found = slurm.Slurm({}).states(["7", "8", "9", "10"])
     assert {job: (state.status, state.node) for job, state in found.items()} == {
-        "7": ("queued", ""), "8": ("running", "n2"), "9": ("ended", "n3"),
-    }  # fmt: skip
+        "7": ("queued", ""),
+        "8": ("running", "n2"),
+        "9": ("ended", "n3"),
+    }
 
 
 def test_jobs_that_slurm_would_never_start_are_taken_back(squeue: Squeue) -> None:
@@ -75,8 +77,9 @@ def test_without_slurm_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_options_of_sbatch_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm.shutil, "which", lambda name: name)
     assert slurm.Slurm({"partition": "p", "cpus_per_task": "2"}).options == {
-        "partition": "p", "cpus-per-task": "2",
-    }  # fmt: skip
+        "partition": "p",
+        "cpus-per-task": "2",
+    }
 
 
 def test_a_controller_that_starts_again_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,9 +143,17 @@ def test_an_option_of_sbatch_that_is_false_is_not_passed_on(root: Path, squeue: 
 
 @pytest.mark.parametrize(
     ("limit", "minutes"),
-    [(60, 60), ("90", 90), ("1:30", 1.5), ("2:00:30", 120.5), ("1-12", 36 * 60), ("1-0:30", 24 * 60 + 30), ("", None),
-     ("UNLIMITED", None)],
-)  # fmt: skip
+    [
+        (60, 60),
+        ("90", 90),
+        ("1:30", 1.5),
+        ("2:00:30", 120.5),
+        ("1-12", 36 * 60),
+        ("1-0:30", 24 * 60 + 30),
+        ("", None),
+        ("UNLIMITED", None),
+    ],
+)
 def test_limits_of_time_are_read_as_slurm_reads_them(limit: str | int, minutes: float | None) -> None:
     assert slurm.minutes_of(limit) == minutes
 

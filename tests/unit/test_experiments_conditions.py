@@ -47,9 +47,11 @@ def listed(
 
 
 def jobs(
-    *experiments: ConditionsExperiment, trials: Mapping[str, tuple[int, ...]] = TRIALS, output_bytes: int = 1000,
+    *experiments: ConditionsExperiment,
+    trials: Mapping[str, tuple[int, ...]] = TRIALS,
+    output_bytes: int = 1000,
     **more: Any,
-) -> list[Job]:  # fmt: skip
+) -> list[Job]:
     return plan_jobs([(e, c) for e in experiments for c in listed(e, **more)], trials, output_bytes)
 
 
@@ -180,9 +182,18 @@ def result(status: Any, **fields: Any) -> ConditionResult:
 def test_trials_of_several_processes_are_one_result() -> None:
     parts = [
         result("ok", runs=1, passed=1, max_units=1.0, output_sha256=[["a"]], input_sha256=["i"], within=[[True]]),
-        result("wrong", runs=1, passed=0, nonfinite=1, output_sha256=[["b"]], input_sha256=["j"], message="0 of 1",
-               within=[[False]], scales=False),
-    ]  # fmt: skip
+        result(
+            "wrong",
+            runs=1,
+            passed=0,
+            nonfinite=1,
+            output_sha256=[["b"]],
+            input_sha256=["j"],
+            message="0 of 1",
+            within=[[False]],
+            scales=False,
+        ),
+    ]
     both = merge(Condition(label="x"), parts)
     assert (both.status, both.runs, both.passed, both.nonfinite, both.max_units) == ("wrong", 2, 1, 1, 1.0)
     assert both.within == [[True], [False]] and both.scales is False
@@ -194,10 +205,16 @@ class Scripted:
     """An executor whose kernel dies, hangs or is refused at given jobs; a container brings nothing back of a hang."""
 
     def __init__(
-        self, out: Path, *, dies: Collection[int] = (), hangs: Collection[int] = (), loses: Collection[int] = (),
-        container: bool = False, answer: dict[str, Any] | None = None,
+        self,
+        out: Path,
+        *,
+        dies: Collection[int] = (),
+        hangs: Collection[int] = (),
+        loses: Collection[int] = (),
+        container: bool = False,
+        answer: dict[str, Any] | None = None,
         wrong: Callable[[tuple[int, int, int, int]], Any] = lambda sizes: False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.out, self.dies, self.hangs, self.loses = out, dies, hangs, loses
         self.container, self.answer, self.wrong = container, answer, wrong
         self.asked: list[list[int]] = []
@@ -237,10 +254,14 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
     """A session of the poison experiment's sixteen jobs, by a script: the session and the executor afterwards."""
     monkeypatch.setattr(Session, "_build_probes", lambda self: None)
     plan = SimpleNamespace(
-        seed=0, tolerances=Tolerances(), limits=Limits(validation_s=9.0), threads_in=lambda environment: 1,
+        seed=0,
+        tolerances=Tolerances(),
+        limits=Limits(validation_s=9.0),
+        threads_in=lambda environment: 1,
         variables={"e": {"GLIBC_TUNABLES": "glibc.malloc.arena_max=1", "OWN": "1"}},
-        workload=lambda id: workload(2, 8, 100), kernel=lambda name: SimpleNamespace(precision=None),
-    )  # fmt: skip
+        workload=lambda id: workload(2, 8, 100),
+        kernel=lambda name: SimpleNamespace(precision=None),
+    )
     monkeypatch.setattr(
         conditions, "workload_request", lambda *_: wire.WorkloadRequest(id="w", dtype="float32", recipes={})
     )

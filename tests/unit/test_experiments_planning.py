@@ -34,14 +34,22 @@ WRONG = {"status": "wrong", "units": [1.0, 90.0, 1.0, 1.0]}
 
 
 def validation(
-    environment: str = BASE, workload: str = SMALL, *, bits: str = "a", math: int = 4,
-    units: list[float | None] | None = None, unwritten: int = 0, repeats_differ: int = 0, **changes: Any,
-) -> ValidationRecord:  # fmt: skip
+    environment: str = BASE,
+    workload: str = SMALL,
+    *,
+    bits: str = "a",
+    math: int = 4,
+    units: list[float | None] | None = None,
+    unwritten: int = 0,
+    repeats_differ: int = 0,
+    **changes: Any,
+) -> ValidationRecord:
     own = target(
         against=[agreement(4, units_per_trial=units or [1.0] * 4), agreement(math, "math")],
-        output_sha256=[f"{bits}{trial}" for trial in range(4)], repeats_differ=repeats_differ,
+        output_sha256=[f"{bits}{trial}" for trial in range(4)],
+        repeats_differ=repeats_differ,
         unwritten_trials=unwritten,
-    )  # fmt: skip
+    )
     ran = changes.get("status") not in ("crashed", "unsupported", "build_failed", "not_run")
     return hand_made.validation(*[own] * ran, trials=4, environment=environment, workload=workload, **changes)
 
@@ -59,9 +67,12 @@ def run(*validations: ValidationRecord) -> RunRecord:
 
 
 def plan(
-    *validations: ValidationRecord, code: str = "same", focus: Focus | None = None, problem: str | None = None,
+    *validations: ValidationRecord,
+    code: str = "same",
+    focus: Focus | None = None,
+    problem: str | None = None,
     variables: dict[str, dict[str, str]] | None = None,
-) -> Planned:  # fmt: skip
+) -> Planned:
     builds = [build(BASE), *(build(e, code) for e in {v.environment for v in validations} - {BASE})]
     record = run(*validations)
     workloads = [w.model_copy(update={"problem": problem}) for w in record.workloads]
@@ -191,11 +202,15 @@ def test_so_is_what_failed_in_the_experiment_on_inputs() -> None:
     case = only(plan(validation(), validation(NEXT, math=2)))
     assert case.failing == {} and list(sequences(case, None)) == ["independent"]
     results = [
-        found("independent", 2, layout="offset"), found("halved_4", 1), found("steep_logits", 4), found("zero_q", 0),
+        found("independent", 2, layout="offset"),
+        found("halved_4", 1),
+        found("steep_logits", 4),
+        found("zero_q", 0),
         found("constant_v", 0),
-    ]  # fmt: skip
-    tried = ConditionsRecord(status="ok", experiment="inputs", **case.cells[1].model_dump(), results=results, key="",
-                             **WHEN)  # fmt: skip
+    ]
+    tried = ConditionsRecord(
+        status="ok", experiment="inputs", **case.cells[1].model_dump(), results=results, key="", **WHEN
+    )
     assert sequences(case, tried) == {"steep_logits": (4, 0, 1, 2), "zero_q": (0, 1, 2, 3)}
 
 

@@ -47,9 +47,17 @@ def made(launch: PlannedLaunch, time: Time) -> LaunchRecord:
         if launch.rows is None or ("first-fp32", target) in launch.rows
     ]
     return LaunchRecord(
-        environment=launch.environment, kernel=launch.kernel, device=launch.device, key="", index=launch.index,
-        position=launch.position, started_utc="", duration_s=1.0, status="ok", timings=timings,
-    )  # fmt: skip
+        environment=launch.environment,
+        kernel=launch.kernel,
+        device=launch.device,
+        key="",
+        index=launch.index,
+        position=launch.position,
+        started_utc="",
+        duration_s=1.0,
+        status="ok",
+        timings=timings,
+    )
 
 
 def run(plan: Plan, time: Time) -> tuple[list[LaunchRecord], list[set[str]]]:

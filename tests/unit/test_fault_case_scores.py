@@ -111,9 +111,13 @@ def test_the_confusion_matrix_counts_and_names_what_is_wrong() -> None:
     }
     assert by_grade(scores) == {"decisive": (1, 2), "strong": (1, 1), "none": (1, 2), "suggestive": (0, 1)}
     assert {" ".join(line.split()) for line in render(scores).splitlines()} >= {
-        "build_moved build_moved 2", "build_moved race 1 <- small", "right: 3 of 6", "graded decisive: 1 of 2 right",
-        "false positives: 1 of 2 negative controls", "wrong, and graded decisive: 1",
-    }  # fmt: skip
+        "build_moved build_moved 2",
+        "build_moved race 1 <- small",
+        "right: 3 of 6",
+        "graded decisive: 1 of 2 right",
+        "false positives: 1 of 2 negative controls",
+        "wrong, and graded decisive: 1",
+    }
     value = json.loads(json.dumps(summary(scores)))
     assert (value["right"], value["false_positives"], value["wrong_and_decisive"]) == (3, 1, 1)
     assert [one["right"] for one in value["answers"]] == [True, True, False, False, True, False]

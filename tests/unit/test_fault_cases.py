@@ -216,7 +216,6 @@ def test_a_run_shows_memory(tmp_path: Path) -> None:
     ]
 
 
-
 # -- the session ------------------------------------------------------------------------------------------
 
 
@@ -261,8 +260,10 @@ def test_cases_are_run_explained_and_scored_and_stored_runs_again(
 
     written(tmp_path / "packed" / "healthy_plain")
     for folder, key, stored in (
-        (session, "cases", set(BOTH)), (session, "specimens", set(BOTH)), (tmp_path / "packed", "", {"healthy_plain"})
-    ):  # fmt: skip
+        (session, "cases", set(BOTH)),
+        (session, "specimens", set(BOTH)),
+        (tmp_path / "packed", "", {"healthy_plain"}),
+    ):
         if key:
             path.write_text(json.dumps({key: result["cases"]}))
         scores = score_again(options(tmp_path), folder)
@@ -328,6 +329,11 @@ def test_the_command_lists_or_runs(
     assert main([f"--out={tmp_path}", "--bundle=/b", "--base-image=debian", "--only", "a", "--round", "cuda"]) == 1
     assert "no GPU here" in capsys.readouterr().out
     assert started == [
-        Options(devices=("cpu",), only=("a",), rounds=("cuda",), out=tmp_path,
-                executor=("--executor=auto", "--bundle=/b", "--base-image=debian"))
-    ]  # fmt: skip
+        Options(
+            devices=("cpu",),
+            only=("a",),
+            rounds=("cuda",),
+            out=tmp_path,
+            executor=("--executor=auto", "--bundle=/b", "--base-image=debian"),
+        )
+    ]

@@ -133,8 +133,12 @@ def test_compute_sanitizer() -> None:
     )
     assert [f.kind for f in parse_compute(MEMCHECK)] == ["out_of_bounds", "misuse"]
     assert short(parse_compute(RACECHECK)) == [
-        ("race", "Race reported between Write access and Read access at call.cpp:58", "races(int *) in call.cpp:59",
-         508)
+        (
+            "race",
+            "Race reported between Write access and Read access at call.cpp:58",
+            "races(int *) in call.cpp:59",
+            508,
+        )
     ]
     assert [f.kind for f in parse_compute(OLD_RACECHECK)] == ["race"]
     assert short(parse_compute(INITCHECK)) == [

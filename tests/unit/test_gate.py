@@ -118,8 +118,9 @@ def test_a_launch_of_another_output_is_wrong(tmp_path: Path) -> None:
     write_run(tmp_path, Spec(times_us=FAST))
     path = Run(tmp_path).launch_path(NEXT, "attention_scalar", "cpu", 3)
     record = load_record(path, LaunchRecord)
-    timings = [timing.model_copy(update={"correct": False} if timing.target == "kernel" else {})
-               for timing in record.timings]  # fmt: skip
+    timings = [
+        timing.model_copy(update={"correct": False} if timing.target == "kernel" else {}) for timing in record.timings
+    ]
     save_record(path, record.model_copy(update={"timings": timings}))
     assert main(["gate", str(tmp_path), "--reference", "flash"]) == 10
 
@@ -133,14 +134,19 @@ def test_a_quick_run_decides_nothing(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_a_gpu_is_judged_by_cold_calls_and_by_replays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    spec = Spec(device="cuda", workloads=("seed-fp16",), times_us=FAST,
-                cases={(NEXT, "kernel", "*"): Case(hot_slowdown=3.0)})  # fmt: skip
+    spec = Spec(
+        device="cuda", workloads=("seed-fp16",), times_us=FAST, cases={(NEXT, "kernel", "*"): Case(hot_slowdown=3.0)}
+    )
     assert judge(tmp_path, spec) == 11
     lines = capsys.readouterr().out.splitlines()[1:-1]
     assert [("slow" in line, " hot " in line) for line in lines].count((True, True)) == 1 and len(lines) == 4
     assert judge(tmp_path / "again", spec, "--times", "cold") == 0
-    without = Spec(device="cuda", workloads=("seed-fp16",), times_us=FAST,
-                   cases={(NEXT, "flash", "*"): Case(hot_message="cannot be captured")})  # fmt: skip
+    without = Spec(
+        device="cuda",
+        workloads=("seed-fp16",),
+        times_us=FAST,
+        cases={(NEXT, "flash", "*"): Case(hot_message="cannot be captured")},
+    )
     capsys.readouterr()
     assert judge(tmp_path / "without", without) == 40
     assert "no hot time of flash: cannot be captured" in capsys.readouterr().out

@@ -28,7 +28,6 @@ class FakeLibrary:
 
     NVMLError = Error
 
-
     def __init__(self, silent: tuple[str, ...] = ()) -> None:
         self.silent = silent
         self.mig, self.limits_mw = 0, [700_000, 700_000]
@@ -84,9 +83,11 @@ def test_facts_and_what_a_gpu_does_not_say(library: FakeLibrary) -> None:
     assert (one.ecc, one.mig, one.power_limit_w, one.max_sm_mhz) == (True, False, 700.0, 1980)
     assert gpu.described(two) == "Fake 1, GPU-1a, 1.2" and gpu.models() == [("Fake 1", "90", "1.2")] * 2
     library.silent = (
-        "nvmlDeviceGetEccMode", "nvmlDeviceGetMigMode", "nvmlDeviceGetEnforcedPowerLimit",
+        "nvmlDeviceGetEccMode",
+        "nvmlDeviceGetMigMode",
+        "nvmlDeviceGetEnforcedPowerLimit",
         "nvmlDeviceGetCudaComputeCapability",
-    )  # fmt: skip
+    )
     one = gpu.gpus()[0]
     assert (one.ecc, one.mig, one.power_limit_w) == (None, None, None) and one.uuid and gpu.models() == []
 
@@ -111,9 +112,17 @@ def test_no_driver_is_no_gpu_and_no_error(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize(
     ("visible", "chosen"),
-    [(None, "GPU-0a"), ("1", "GPU-1a"), ("1,0", "GPU-1a"), ("GPU-1", "GPU-1a"), ("", None), ("-1", None), ("2", None),
-     ("GPU-7", None)],
-)  # fmt: skip
+    [
+        (None, "GPU-0a"),
+        ("1", "GPU-1a"),
+        ("1,0", "GPU-1a"),
+        ("GPU-1", "GPU-1a"),
+        ("", None),
+        ("-1", None),
+        ("2", None),
+        ("GPU-7", None),
+    ],
+)
 def test_one_gpu_is_chosen_and_handed_on_by_its_uuid(
     library: FakeLibrary, visible: str | None, chosen: str | None
 ) -> None:

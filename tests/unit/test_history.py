@@ -121,11 +121,26 @@ def test_the_index_follows_the_records(reports: Path, tmp_path: Path) -> None:
 def test_machines_are_not_joined() -> None:
     def point(machine: str, number: int) -> Point:
         return Point(
-            run=f"r{number}", created=f"2026-01-{number + 1:02}", commit_id="", machine=machine, kind="kernel",
-            subject="k", workload="w", device="cuda", environment="e", torch="2.5.0", wheels="", mode="cold",
-            settings="", launched=str(number), status="ok",
-            median_us=100.0 if machine == "A" else 200.0, low_us=None, high_us=None, launches=1,
-        )  # fmt: skip
+            run=f"r{number}",
+            created=f"2026-01-{number + 1:02}",
+            commit_id="",
+            machine=machine,
+            kind="kernel",
+            subject="k",
+            workload="w",
+            device="cuda",
+            environment="e",
+            torch="2.5.0",
+            wheels="",
+            mode="cold",
+            settings="",
+            launched=str(number),
+            status="ok",
+            median_us=100.0 if machine == "A" else 200.0,
+            low_us=None,
+            high_us=None,
+            launches=1,
+        )
 
     history = History([point("A" if number < 10 else "B", number) for number in range(20)])
     assert [len(chart.series[0].points) for chart in history.charts] == [10, 10] and not history.changes

@@ -19,9 +19,14 @@ def evidence(*ratios: float, busy: float = 0.0, message: str = "") -> Any:
     launches = []
     for ratio in ratios:
         timing = Timing(
-            workload="w", target="control:model", order=0, status="ok" if ratio else "crashed", message=message,
-            samples_us=[100.0 * ratio] * 3 if ratio else [], beside_us=[100.0] * 3 if ratio else [],
-        )  # fmt: skip
+            workload="w",
+            target="control:model",
+            order=0,
+            status="ok" if ratio else "crashed",
+            message=message,
+            samples_us=[100.0 * ratio] * 3 if ratio else [],
+            beside_us=[100.0] * 3 if ratio else [],
+        )
         load = Load(load_average=0.0, busy_share_others=busy, cpu_mhz=None, steal_share=None)
         launches.append(SimpleNamespace(timings=[timing], load=load))
     return SimpleNamespace(launch_records={("torch2.5.0", "k", "cpu"): launches}, confidence=0.95)

@@ -153,13 +153,14 @@ def test_the_context_is_the_recipe_the_pins_and_uv_and_nothing_of_the_project(
 
 PRINTED = {
     "pull access denied for nvidia/cuda, repository does not exist": "the base image base:1 is not there",
-    'Get "https://registry-1.docker.io/v2/": dial tcp: lookup registry-1.docker.io: no such host':
-        "the base image base:1 is not there",
+    (
+        'Get "https://registry-1.docker.io/v2/": dial tcp: lookup registry-1.docker.io: no such host'
+    ): "the base image base:1 is not there",
     "error: Hash mismatch for `numpy==1.26.4`": "numpy==1.26.4 is not the file that was pinned",
     "write /opt/x: no space left on device": "disk is full",
     "error: error sending request for url (https://pypi.org/simple/torch/)": "the package index cannot be reached",
     "something else": "building it failed",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("line", PRINTED)

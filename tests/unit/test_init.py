@@ -30,8 +30,13 @@ def write(folder: Path, **texts: str) -> None:
 def test_one_kernel_is_three_lines(tmp_path: Path) -> None:
     write(tmp_path, softmax_dot_cu=C_ENTRY)
     said = init.init(tmp_path)
-    assert said == ["found softmax: softmax.cu", "wrote matrix.yaml", "wrote noxfile.py",
-                    "wrote reports/.gitignore", "next: kernel-matrix matrix --quick"]  # fmt: skip
+    assert said == [
+        "found softmax: softmax.cu",
+        "wrote matrix.yaml",
+        "wrote noxfile.py",
+        "wrote reports/.gitignore",
+        "next: kernel-matrix matrix --quick",
+    ]
     lines = [line for line in (tmp_path / "matrix.yaml").read_text().splitlines() if not line.startswith("#")]
     assert lines[:3] == ["kernels:", "  - name: softmax", "    sources: {cuda: [softmax.cu]}"]
     matrix = parse_matrix((tmp_path / "matrix.yaml").read_text())
@@ -44,10 +49,16 @@ def test_one_kernel_is_three_lines(tmp_path: Path) -> None:
 
 def test_what_it_finds(tmp_path: Path) -> None:
     write(
-        tmp_path, a__Flash_dot_cu=C_ENTRY, a__Flash_cpu_dot_cpp=C_ENTRY, b__bound_dot_cpp=BOUND, c__gelu_dot_py=PROBLEM,
-        d__gelu_new_dot_py=SOLUTION, e__util_dot_cpp="int f() { return 1; }\n", build__old_dot_cu=C_ENTRY,
+        tmp_path,
+        a__Flash_dot_cu=C_ENTRY,
+        a__Flash_cpu_dot_cpp=C_ENTRY,
+        b__bound_dot_cpp=BOUND,
+        c__gelu_dot_py=PROBLEM,
+        d__gelu_new_dot_py=SOLUTION,
+        e__util_dot_cpp="int f() { return 1; }\n",
+        build__old_dot_cu=C_ENTRY,
         b__Flash_dot_cu=C_ENTRY,
-    )  # fmt: skip
+    )
     write(tmp_path / ".hidden", k_dot_cu=C_ENTRY)
     (tmp_path / "env").mkdir()
     write(tmp_path / "env", pyvenv_dot_cfg="", lib__k_dot_cu=C_ENTRY)

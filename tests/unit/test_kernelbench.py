@@ -128,9 +128,17 @@ def solved(
     speedup: float | None, low: float | None = None, high: float | None = None, *, correct: bool = True
 ) -> Solution:
     return Solution(
-        problem="p", kernel="k", workload="w", correct=correct, why="" if correct else "wrong", speedup=speedup,
-        low=low, high=high, launches=7, left_out=False,
-    )  # fmt: skip
+        problem="p",
+        kernel="k",
+        workload="w",
+        correct=correct,
+        why="" if correct else "wrong",
+        speedup=speedup,
+        low=low,
+        high=high,
+        launches=7,
+        left_out=False,
+    )
 
 
 def scored(*found: Solution, missing: int = 0, count_missing: bool = False) -> Score:

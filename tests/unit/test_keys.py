@@ -36,12 +36,19 @@ NOTHING: set[Where] = set()
 RUN: Where = ("run", "", "", "")
 
 
-def places(kinds: Iterable[str], environments: Iterable[str] = ENVIRONMENTS, kernels: Iterable[str] = KERNELS,
-           devices: Iterable[str] = DEVICES) -> set[Where]:  # fmt: skip
+def places(
+    kinds: Iterable[str],
+    environments: Iterable[str] = ENVIRONMENTS,
+    kernels: Iterable[str] = KERNELS,
+    devices: Iterable[str] = DEVICES,
+) -> set[Where]:
     """Of these kinds; what belongs to no environment, kernel or device is of all."""
     wanted = {*environments, ""}, {*kernels, ""}, {*devices, ""}
-    return {(kind, e, k, d) for kind, e, k, d in EVERYWHERE
-            if kind in kinds and e in wanted[0] and k in wanted[1] and d in wanted[2]} | {RUN}  # fmt: skip
+    return {
+        (kind, e, k, d)
+        for kind, e, k, d in EVERYWHERE
+        if kind in kinds and e in wanted[0] and k in wanted[1] and d in wanted[2]
+    } | {RUN}
 
 
 def on_kernels(*kinds: str, **which: Any) -> set[Where]:
@@ -70,9 +77,15 @@ COMPILED = {"kernels": ["plain", "own"]}
 NATIVE = built(kernels=["plain"]) | places(["binding"])  # the others' flags lack -march=native
 ON_A_GPU = on_kernels("ceiling", "profile_of_reference", devices=["cuda"])
 GPU = {
-    "uuid": "GPU-2", "name": "H100", "driver": "560", "mig": True, "ecc": False, "power_limit_w": 350.0,
-    "memory_bytes": 1, "max_sm_mhz": 1980,
-}  # fmt: skip
+    "uuid": "GPU-2",
+    "name": "H100",
+    "driver": "560",
+    "mig": True,
+    "ecc": False,
+    "power_limit_w": 350.0,
+    "memory_bytes": 1,
+    "max_sm_mhz": 1980,
+}
 
 # What was observed of this machine and of the project (harness.config.plan.Facts): what is made again, where one of
 # these is another.
@@ -82,15 +95,21 @@ OF_FACTS: list[tuple[set[Where], dict[str, Any]]] = [
     (RUNS | places(["store"]), {"threads": 8}),
     (RUNS | NATIVE, {"cpu_flags": "avx512", "engine": {"version": "27"}}),
     (RUNS | built("binding", "probe", **COMPILED) | built(**PYTHON), {"inherited": {"LD_LIBRARY_PATH": "2"}}),
-    (environment("planned", "store"),
-     {"interpreters": {"3.11": "/opt/python3.11"}, "bundle": {"manifest": "1"}, "bases": {CUDA_BASE: "1"}}),
+    (
+        environment("planned", "store"),
+        {"interpreters": {"3.11": "/opt/python3.11"}, "bundle": {"manifest": "1"}, "bases": {CUDA_BASE: "1"}},
+    ),
     (environment("planned", environments=[B]), {"pins_sha256": {**FACTS.pins_sha256, B: "others"}}),
-    (environment("planned", "store", environments=[A]) | on_kernels(**PYTHON)
-     | places(["profile_of_reference"], **PYTHON), {"pins_sha256": {**FACTS.pins_sha256, A: "others"}}),
+    (
+        environment("planned", "store", environments=[A])
+        | on_kernels(**PYTHON)
+        | places(["profile_of_reference"], **PYTHON),
+        {"pins_sha256": {**FACTS.pins_sha256, A: "others"}},
+    ),
     (built(kernels=["own"], devices=["cuda"]), {"files": {**READS, "own": {"cuda": ["own/own.cu", "csrc/plain.cpp"]}}}),
     (places(["binding"]) - {RUN}, {"binding_files": ["csrc/attention.h"]}),  # each is one of a build's files, too
     *((ON_A_GPU, {"gpu": {**FACTS.gpu, name: value}}) for name, value in GPU.items()),
-]  # fmt: skip
+]
 # An index is part of an environment's id: it is another environment. The others have tests of their own, below.
 NOT_OF_FACTS = {"indexes", "sources_sha256", "code", "host"}
 
@@ -153,10 +172,14 @@ def test_a_file(name: str) -> None:
 
 
 OF_CODE = {
-    "build": built(), "binding": places(["binding"]), "probe": places(["probe"]), "ceiling": places(["ceiling"]),
-    "store": on_kernels("store", "profile_of_reference", **PYTHON), "in_block": places(["launch"]),
+    "build": built(),
+    "binding": places(["binding"]),
+    "probe": places(["probe"]),
+    "ceiling": places(["ceiling"]),
+    "store": on_kernels("store", "profile_of_reference", **PYTHON),
+    "in_block": places(["launch"]),
     **{kind: places([kind]) for kind in (*ON_A_KERNEL, "profile_of_reference", "swap")},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", sorted(keys.CODE))
@@ -202,75 +225,139 @@ FEWER_TRIALS = NOT_PYTHON - places(["conditions", "swap"]) | {RUN}
 
 # What is made again, where one of these fields is another.
 OF_MATRIX: list[tuple[set[Where], dict[str, Any]]] = [
-    (NOTHING, {
-        "environments.1.fallback_index": "https://example.org/whl",
-        "environments.1.base_image": "debian@sha256:" + "0" * 64,  # of venv
-        # What is installed, pin files say; that they say what is asked for is checked.
-        "packages": ["numpy==2.0.0", "ninja==1.11.1.1", "setuptools==69.5.1"],
-        "kernels.0.search": {"BLOCK_M": [32, 64]}, "kernels.0.workloads": ["first"],
-        "thresholds.min_effect_cpu": 0.75, "thresholds.min_effect_cuda": 0.75, "thresholds.memory": 0.75,
-        "thresholds.false_discovery_rate": 0.75, "thresholds.confidence": 0.75,
-        "limits.build_s": 77, "limits.validation_s": 77, "limits.launch_s": 77, "limits.memory_gib": 77,
-        "limits.processes": 77, "slurm": {"partition": "gpu"},
-    }),
-    ({RUN}, {
-        "kernels.0.sources.cpu": ["csrc/other.cpp"], "kernels.0.sources.cuda": ["csrc/other.cu"],  # files: a fact
-        "kernels.2.model_new": "p/other.py", "kernels.1.control_of": "plain", "most_launches": 6, "launches": 3,
-    }),
+    (
+        NOTHING,
+        {
+            "environments.1.fallback_index": "https://example.org/whl",
+            "environments.1.base_image": "debian@sha256:" + "0" * 64,  # of venv
+            # What is installed, pin files say; that they say what is asked for is checked.
+            "packages": ["numpy==2.0.0", "ninja==1.11.1.1", "setuptools==69.5.1"],
+            "kernels.0.search": {"BLOCK_M": [32, 64]},
+            "kernels.0.workloads": ["first"],
+            "thresholds.min_effect_cpu": 0.75,
+            "thresholds.min_effect_cuda": 0.75,
+            "thresholds.memory": 0.75,
+            "thresholds.false_discovery_rate": 0.75,
+            "thresholds.confidence": 0.75,
+            "limits.build_s": 77,
+            "limits.validation_s": 77,
+            "limits.launch_s": 77,
+            "limits.memory_gib": 77,
+            "limits.processes": 77,
+            "slurm": {"partition": "gpu"},
+        },
+    ),
+    (
+        {RUN},
+        {
+            "kernels.0.sources.cpu": ["csrc/other.cpp"],
+            "kernels.0.sources.cuda": ["csrc/other.cu"],  # files: a fact
+            "kernels.2.model_new": "p/other.py",
+            "kernels.1.control_of": "plain",
+            "most_launches": 6,
+            "launches": 3,
+        },
+    ),
     # Another environment stands in its place.
-    (environment("planned", **SECOND), {
-        "environments.1.torch": "2.5.1", "environments.1.cuda": "12.4", "environments.1.python": "3.12",
-        "environments.1.index": "https://example.org/whl", "environments.1.replica": 1,
-        "environments.1.wheel": "torch-2.5.0+git1-cp311-cp311-linux_x86_64.whl",
-        "environments.1.packages": ["demo==2.0"],
-    }),
+    (
+        environment("planned", **SECOND),
+        {
+            "environments.1.torch": "2.5.1",
+            "environments.1.cuda": "12.4",
+            "environments.1.python": "3.12",
+            "environments.1.index": "https://example.org/whl",
+            "environments.1.replica": 1,
+            "environments.1.wheel": "torch-2.5.0+git1-cp311-cp311-linux_x86_64.whl",
+            "environments.1.packages": ["demo==2.0"],
+        },
+    ),
     (environment(**SECOND), {"environments.1.variables": {"OMP_WAIT_POLICY": "active"}}),
     (built("binding", **SECOND, **COMPILED), {"environments.1.flags.cxx": ["-O1"]}),
     (built(**SECOND, **COMPILED, devices=["cuda"]), {"environments.1.flags.nvcc": ["-O1"]}),
     (STORED | {("store", A, "python", "cpu")}, {"baseline": "2.5.0"}),
     (STORED, {"kernels.2.problem": "p/another.py", "kernels.2.dtype": "bfloat16", "kernels.2.trials": 7}),
-    (EVERYWHERE & (built(**PYTHON, devices=["cpu"]) | places(["launch"])
-                   | places(["profile_of_reference"], **PYTHON, devices=["cpu"])), {"kernels.2.devices": ["cuda"]}),
+    (
+        EVERYWHERE
+        & (
+            built(**PYTHON, devices=["cpu"])
+            | places(["launch"])
+            | places(["profile_of_reference"], **PYTHON, devices=["cpu"])
+        ),
+        {"kernels.2.devices": ["cuda"]},
+    ),
     (built(**PLAIN) | places(["binding", "profile_of_reference"], **PLAIN), {"kernels.0.name": "other"}),
     (built(**PLAIN) | places(["binding"]), {"kernels.0.flags.cxx": ["-O1"]}),
     (built(**PLAIN), {"kernels.0.tunables.BLOCK_M": 64}),
-    (built(**PLAIN, devices=["cuda"]), {
-        "kernels.0.architectures": ["sm_90"], "kernels.0.libraries": ["cublas"], "kernels.0.flags.nvcc": ["-O1"],
-    }),
+    (
+        built(**PLAIN, devices=["cuda"]),
+        {
+            "kernels.0.architectures": ["sm_90"],
+            "kernels.0.libraries": ["cublas"],
+            "kernels.0.flags.nvcc": ["-O1"],
+        },
+    ),
     (built(**OWN) | places(["launch"]), {"kernels.1.binding": "shipped"}),
     (built(**OWN, devices=["cuda"]), {"kernels.1.flags.cxx": ["-O1"]}),
     (places(["validation"], **PLAIN) | places(["launch"]), {"kernels.0.deterministic": True}),
-    (places(["validation", "conditions", "swap"], **PLAIN) | places(["launch"]),
-     {"kernels.0.precision.products": "tf32", "kernels.0.precision.sums": "float16"}),
-    (NOT_PYTHON, {
-        "workloads.0.name": "other", "workloads.0.shape.batch": 5, "workloads.0.shape.heads": 5,
-        "workloads.0.shape.seq_len": 5, "workloads.0.shape.head_dim": 5, "workloads.0.causal": True,
-        "workloads.0.scale": 0.5, "workloads.0.shape.kv_heads": 1, "workloads.0.shape.kv_len": 5,
-        "workloads.0.mask": "padding", "workloads.0.dropout": 0.5,
-    }),
+    (
+        places(["validation", "conditions", "swap"], **PLAIN) | places(["launch"]),
+        {"kernels.0.precision.products": "tf32", "kernels.0.precision.sums": "float16"},
+    ),
+    (
+        NOT_PYTHON,
+        {
+            "workloads.0.name": "other",
+            "workloads.0.shape.batch": 5,
+            "workloads.0.shape.heads": 5,
+            "workloads.0.shape.seq_len": 5,
+            "workloads.0.shape.head_dim": 5,
+            "workloads.0.causal": True,
+            "workloads.0.scale": 0.5,
+            "workloads.0.shape.kv_heads": 1,
+            "workloads.0.shape.kv_len": 5,
+            "workloads.0.mask": "padding",
+            "workloads.0.dropout": 0.5,
+        },
+    ),
     (places(["launch"]), {"workloads.0.backward": True}),  # which adds a workload
     (FEWER_TRIALS, {"workloads.0.trials": 7, "workloads.0.extra_trials": 2}),
     (places(["launch"], devices=["cpu"]), {"workloads.0.dtypes.cpu": ["float32", "float16"]}),
     (on_kernels("profile_of_reference", **COMPILED, devices=["cuda"]), {"workloads.0.dtypes.cuda": ["float16"]}),
-    (places(["validation"], **COMPILED, devices=["cpu"]) | places(["launch"], devices=["cpu"]),
-     {"references": ["math"]}),
-    (places(["validation"], **COMPILED, devices=["cuda"]) | places(["launch"], devices=["cuda"]),
-     {"references_cuda": ["flash"]}),
-    (places(["validation", "conditions", "swap", "launch"]), {
-        "tolerances.decides": "strict", "tolerances.rounding_units": 0.5, "tolerances.strict": 0.5,
-        "tolerances.kernelbench_half": 0.5, "tolerances.kernelbench_float32": 0.5,
-    }),
-    (places(["launch"]), {
-        "timing.warmup_s": 0.5, "timing.warmup_calls": 5, "timing.target_s": 0.5, "timing.min_samples": 5,
-        "timing.max_samples": 50,
-    }),
+    (
+        places(["validation"], **COMPILED, devices=["cpu"]) | places(["launch"], devices=["cpu"]),
+        {"references": ["math"]},
+    ),
+    (
+        places(["validation"], **COMPILED, devices=["cuda"]) | places(["launch"], devices=["cuda"]),
+        {"references_cuda": ["flash"]},
+    ),
+    (
+        places(["validation", "conditions", "swap", "launch"]),
+        {
+            "tolerances.decides": "strict",
+            "tolerances.rounding_units": 0.5,
+            "tolerances.strict": 0.5,
+            "tolerances.kernelbench_half": 0.5,
+            "tolerances.kernelbench_float32": 0.5,
+        },
+    ),
+    (
+        places(["launch"]),
+        {
+            "timing.warmup_s": 0.5,
+            "timing.warmup_calls": 5,
+            "timing.target_s": 0.5,
+            "timing.min_samples": 5,
+            "timing.max_samples": 50,
+        },
+    ),
     (places(["launch"]), {"launches": 1}),
     (places(["launch"], devices=["cpu"]), {"timing.relative_error": 0.5}),
     (places(["launch"], devices=["cuda"]), {"timing.relative_error_cuda": 0.5}),
     (places(["store"]) - {RUN}, {"limits.output_gib": 77}),  # what is in it may be the same
     (on_kernels("store", "profile_of_reference"), {"seed": 1}),
     (RUNS | places(["store"]), {"cpu_threads": 2}),
-]  # fmt: skip
+]
 CHANGES = [(path, value, expected) for expected, changes in OF_MATRIX for path, value in changes.items()]
 # Which files a folder holds is a fact; what is built already has a test of its own, below.
 NOT_OF_MATRIX = {"schema_version", "kernels.folder", "kernels.library", "kernels.wheel", "kernels.entry"}
@@ -298,9 +385,11 @@ def test_what_is_built_already_is_known_by_its_bytes_and_by_how_it_is_called() -
 
     library, wheel = {"library": "mine.so"}, {"wheel": "m-1-py3-none-any.whl", "entry": "m:f"}
     found = [
-        keys_of(library, "1", "mine.so"), keys_of(library, "2", "mine.so"), keys_of(wheel, "1", "m-1-py3-none-any.whl"),
+        keys_of(library, "1", "mine.so"),
+        keys_of(library, "2", "mine.so"),
+        keys_of(wheel, "1", "m-1-py3-none-any.whl"),
         keys_of({**wheel, "entry": "m:g"}, "1", "m-1-py3-none-any.whl"),
-    ]  # fmt: skip
+    ]
     assert len({each["build"] for each in found}) == len({each["run"] for each in found}) == 4
 
 
@@ -321,8 +410,18 @@ def test_launches_are_another_where_the_kernel_is_called_on_other_workloads() ->
 
 # -- the one place itself ------------------------------------------------------------------------------------------
 
-EXECUTORS_OWN = {"venv", "image", "bundled", "host", "host_python", "proof", "crossing", "components", "bisection",
-                 "sweep"}  # fmt: skip
+EXECUTORS_OWN = {
+    "venv",
+    "image",
+    "bundled",
+    "host",
+    "host_python",
+    "proof",
+    "crossing",
+    "components",
+    "bisection",
+    "sweep",
+}
 
 
 def test_every_input_is_known_and_used() -> None:
@@ -345,11 +444,19 @@ def test_each_input_of_a_kind_makes_another_key(kind: str) -> None:
 def test_keys_are_made_there_alone(root: Path) -> None:
     """A digest of a list of things that is made elsewhere is a name or a proof of bytes, and stands here."""
     elsewhere = {
-        ("config/keys.py", 2), ("config/key_inputs.py", 1), ("workflow/matrix.py", 1),
-        ("run/folders.py", 1), ("schema/storage.py", 2), ("search/sweep/space.py", 1), ("run/stores.py", 2),
-        ("experiments/compiled.py", 1), ("isolate/docker/images.py", 2), ("preflight/sources.py", 1),
-        ("cluster/shards.py", 1), ("workflow/shards.py", 1),
-    }  # fmt: skip
+        ("config/keys.py", 2),
+        ("config/key_inputs.py", 1),
+        ("workflow/matrix.py", 1),
+        ("run/folders.py", 1),
+        ("schema/storage.py", 2),
+        ("search/sweep/space.py", 1),
+        ("run/stores.py", 2),
+        ("experiments/compiled.py", 1),
+        ("isolate/docker/images.py", 2),
+        ("preflight/sources.py", 1),
+        ("cluster/shards.py", 1),
+        ("workflow/shards.py", 1),
+    }
     found = set()
     for path in (root / "harness").rglob("*.py"):
         name = path.relative_to(root / "harness").as_posix()

@@ -27,9 +27,17 @@ def row(target: str, **changes: Any) -> Timing:
 
 def record(*timings: Timing) -> LaunchRecord:
     return LaunchRecord(
-        environment="e", kernel="k", device="cpu", key="", index=0, position=0, started_utc="", duration_s=2.0,
-        status="ok", timings=list(timings),
-    )  # fmt: skip
+        environment="e",
+        kernel="k",
+        device="cpu",
+        key="",
+        index=0,
+        position=0,
+        started_utc="",
+        duration_s=2.0,
+        status="ok",
+        timings=list(timings),
+    )
 
 
 @pytest.mark.parametrize(
@@ -140,33 +148,55 @@ def test_backward_is_timed_by_itself_beside_a_step_and_never_of_a_kernel(
 
 
 def validation(status: str, message: str = "", **references: str) -> ValidationRecord:
-    targets = [
-        {"target": name, "status": status, "message": f"{name} {status}"} for name, status in references.items()
-    ]
+    targets = [{"target": name, "status": status, "message": f"{name} {status}"} for name, status in references.items()]
     made = {"recipe": "independent", "trials": 1, "input_sha256": [], "truth_sha256": [], "rounding_cost": []}
     recipes = [made | {"targets": targets}] if targets else []
-    return ValidationRecord.model_validate({
-        "environment": "e", "kernel": "k", "workload": "w", "device": "cpu", "key": "", "started_utc": "",
-        "duration_s": 1, "status": status, "message": message, "decides": "rounding", "limits": {}, "recipes": recipes,
-    })  # fmt: skip
+    return ValidationRecord.model_validate(
+        {
+            "environment": "e",
+            "kernel": "k",
+            "workload": "w",
+            "device": "cpu",
+            "key": "",
+            "started_utc": "",
+            "duration_s": 1,
+            "status": status,
+            "message": message,
+            "decides": "rounding",
+            "limits": {},
+            "recipes": recipes,
+        }
+    )
 
 
 @pytest.mark.parametrize(
     ("pytorch", "known", "rows"),
     [
-        (False, validation("crashed", "the judge exited with 1"), {
-            "model": ("not_run", "the judge exited with 1"),
-            "kernel": ("not_run", "the kernel was not called: in validation it crashed"),
-        }),
-        (False, validation("build_failed", "g++ failed", model="unsupported"), {
-            "model": ("unsupported", "model unsupported"),
-            "kernel": ("not_run", "the kernel was not called: in validation it build failed"),
-        }),
-        (True, validation("unsupported", "PyTorch has no such operator"), {
-            "model": ("unsupported", "PyTorch has no such operator"),
-        }),
+        (
+            False,
+            validation("crashed", "the judge exited with 1"),
+            {
+                "model": ("not_run", "the judge exited with 1"),
+                "kernel": ("not_run", "the kernel was not called: in validation it crashed"),
+            },
+        ),
+        (
+            False,
+            validation("build_failed", "g++ failed", model="unsupported"),
+            {
+                "model": ("unsupported", "model unsupported"),
+                "kernel": ("not_run", "the kernel was not called: in validation it build failed"),
+            },
+        ),
+        (
+            True,
+            validation("unsupported", "PyTorch has no such operator"),
+            {
+                "model": ("unsupported", "PyTorch has no such operator"),
+            },
+        ),
     ],
-)  # fmt: skip
+)
 def test_where_nothing_can_run_no_process_is_started_and_the_rows_say_why(
     pytorch: bool, known: ValidationRecord, rows: dict[str, tuple[str, str]]
 ) -> None:

@@ -54,8 +54,8 @@ def test_three_more_lines_add_an_environment_a_kernel_or_a_workload(root: Path) 
         "environments": '  - torch: "2.4.1"\n    cuda: "12.1"\n    python: "3.11"\n',
         "kernels": "  - name: mine\n    sources:\n      cpu: [csrc/mine.cpp]\n",
         "workloads": "  - name: wide\n    shape: {batch: 1, heads: 2, seq_len: 64, head_dim: 128}\n"
-                     "    dtypes: {cpu: [float32]}\n",
-    }  # fmt: skip
+        "    dtypes: {cpu: [float32]}\n",
+    }
     text = (root / "matrix.yaml").read_text()
     for section, lines in added.items():
         assert lines.count("\n") == 3
@@ -105,25 +105,45 @@ def test_a_wrong_value_is_named_with_its_path(old: str, new: str, said: list[str
     ("old", "new", "problems", "remedies"),
     [
         ("seq_len: 8", "seqlen: 8", ["workloads[0].shape.seqlen: unknown key"], ["did you mean 'seq_len'?"]),
-        ("seq_len: 8, head_dim: 64", "seqlen: 8, headdim: 0",
-         ["workloads[0].shape.seqlen: unknown key", "workloads[0].shape.headdim: unknown key"],
-         ["shape.seqlen: did you mean 'seq_len'?", "shape.headdim: did you mean 'head_dim'?"]),
-        ("seq_len: 8", "tile: 8",
-         ["workloads[0].shape.tile: unknown key", "workloads[0].shape.seq_len: missing"],
-         ["remove it; the keys here are batch, heads, seq_len, head_dim", "shape.seq_len: add it"]),
-        ("{batch: 1, heads: 1, seq_len: 8, head_dim: 64}", "512",
-         ["workloads[0].shape: expected keys with values, got 512 (int)"],
-         ["such as shape: {batch: 1, heads: 8, seq_len: 512, head_dim: 64}"]),
+        (
+            "seq_len: 8, head_dim: 64",
+            "seqlen: 8, headdim: 0",
+            ["workloads[0].shape.seqlen: unknown key", "workloads[0].shape.headdim: unknown key"],
+            ["shape.seqlen: did you mean 'seq_len'?", "shape.headdim: did you mean 'head_dim'?"],
+        ),
+        (
+            "seq_len: 8",
+            "tile: 8",
+            ["workloads[0].shape.tile: unknown key", "workloads[0].shape.seq_len: missing"],
+            ["remove it; the keys here are batch, heads, seq_len, head_dim", "shape.seq_len: add it"],
+        ),
+        (
+            "{batch: 1, heads: 1, seq_len: 8, head_dim: 64}",
+            "512",
+            ["workloads[0].shape: expected keys with values, got 512 (int)"],
+            ["such as shape: {batch: 1, heads: 8, seq_len: 512, head_dim: 64}"],
+        ),
         ("[float32]", "[float8]", ["must be 'float16', 'bfloat16' or 'float32', got 'float8'"], ["did you mean float"]),
-        (', cuda: "12.1", python: "3.11"}\npackages', "}\npackages",
-         ["environments[1]: needs cuda and python beside torch 2.5.0"], ['add cuda: "12.1" and python: "3.11"']),
-        ("schema_version: 1\n", "schema_version: 1\nlaunchs: 3\nlaunches: 0\ntolerances: {problem_rounding_units: 3}\n",
-         ["tolerances.problem_rounding_units: unknown key", "launchs: unknown key", "launches: must be at least 1"],
-         ["did you mean 'launches'?", "remove it: rounding_units holds for problem files too"]),
-        ("[numpy==1.26.4, ninja==1.11.1.1, setuptools==69.5.1]", "", ["packages: expected a list, got nothing"],
-         ["such as packages: [numpy=="]),
+        (
+            ', cuda: "12.1", python: "3.11"}\npackages',
+            "}\npackages",
+            ["environments[1]: needs cuda and python beside torch 2.5.0"],
+            ['add cuda: "12.1" and python: "3.11"'],
+        ),
+        (
+            "schema_version: 1\n",
+            "schema_version: 1\nlaunchs: 3\nlaunches: 0\ntolerances: {problem_rounding_units: 3}\n",
+            ["tolerances.problem_rounding_units: unknown key", "launchs: unknown key", "launches: must be at least 1"],
+            ["did you mean 'launches'?", "remove it: rounding_units holds for problem files too"],
+        ),
+        (
+            "[numpy==1.26.4, ninja==1.11.1.1, setuptools==69.5.1]",
+            "",
+            ["packages: expected a list, got nothing"],
+            ["such as packages: [numpy=="],
+        ),
     ],
-)  # fmt: skip
+)
 def test_all_that_is_wrong_is_told_with_unknown_keys_first_and_right_values(
     old: str, new: str, problems: list[str], remedies: list[str]
 ) -> None:
@@ -146,12 +166,14 @@ def test_every_example_is_a_right_value() -> None:
             "search": kernel % f"name: mine, sources: {{cpu: [a.cpp]}}, tunables: {EXAMPLES['tunables']}, {pair}",
             "library": kernel % f"name: mine, {pair}",
             "entry": kernel % f"name: mine, wheel: mine-1.0-py3-none-any.whl, {pair}",
-            **dict.fromkeys(("shape", "dtypes"),
-                            workload % f"name: w, shape: {EXAMPLES['shape']}, dtypes: {EXAMPLES['dtypes']}"),
+            **dict.fromkeys(
+                ("shape", "dtypes"), workload % f"name: w, shape: {EXAMPLES['shape']}, dtypes: {EXAMPLES['dtypes']}"
+            ),
             **dict.fromkeys(stack, environment % ", ".join(f"{name}: {EXAMPLES[name]}" for name in stack)),
-            **dict.fromkeys(("variables", "index"),
-                            environment % f'torch: "2.1.0", cuda: "12.1", python: "3.11", {pair}'),
-        }.get(key, f"{pair}\n")  # fmt: skip
+            **dict.fromkeys(
+                ("variables", "index"), environment % f'torch: "2.1.0", cuda: "12.1", python: "3.11", {pair}'
+            ),
+        }.get(key, f"{pair}\n")
         if "kernels:" not in text:
             text += f"kernels: {EXAMPLES['kernels']}\n"
         parse_matrix(text)

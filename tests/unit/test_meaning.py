@@ -74,9 +74,19 @@ def validation(environment: str, folder: Path, arrays: dict[str, np.ndarray]) ->
         recipe="independent", trials=2, input_sha256=["x"], truth_sha256=[], rounding_cost=[2.0**-24], targets=[]
     )
     return ValidationRecord(
-        environment=environment, kernel="k", workload="w", device="cpu", key="", decides="rounding", limits={},
-        recipes=[recipe], arrays=f"{environment}.npz", started_utc="", duration_s=0, status="ok",
-    )  # fmt: skip
+        environment=environment,
+        kernel="k",
+        workload="w",
+        device="cpu",
+        key="",
+        decides="rounding",
+        limits={},
+        recipes=[recipe],
+        arrays=f"{environment}.npz",
+        started_utc="",
+        duration_s=0,
+        status="ok",
+    )
 
 
 def test_the_truths_of_a_problem_are_compared_output_by_output_and_the_first_trial_is_told(tmp_path: Path) -> None:
@@ -108,9 +118,18 @@ def test_what_all_environments_share_is_no_difference(tmp_path: Path) -> None:
 
 def difference(output: str = "", before: str = "1.667", here: str = "0.962") -> TruthDifference:
     return TruthDifference(
-        left=BASE, right=NEXT, recipe="independent", trial=0, output=output, kind=DifferenceKind.VALUE, elements=3,
-        of=64, index=[5], left_value=before, right_value=here,
-    )  # fmt: skip
+        left=BASE,
+        right=NEXT,
+        recipe="independent",
+        trial=0,
+        output=output,
+        kind=DifferenceKind.VALUE,
+        elements=3,
+        of=64,
+        index=[5],
+        left_value=before,
+        right_value=here,
+    )
 
 
 def changed(*cases: tuple[str, str, Case], **changes: object) -> Spec:
@@ -176,9 +195,7 @@ def test_gradients_that_contradict_accuse_nobody(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("right", "verdict"), [(BASE, model.REGRESSED), (NEXT, model.FIXED), ("", None)])
-def test_the_formula_of_attention_says_which_version_is_right(
-    right: str, verdict: str | None, tmp_path: Path
-) -> None:
+def test_the_formula_of_attention_says_which_version_is_right(right: str, verdict: str | None, tmp_path: Path) -> None:
     formulas = {name: {"": name == right} for name in (BASE, NEXT)}
     report = report_of(tmp_path, replace(changed(), formulas=formulas))
     [row] = [row for row in report.rows if row.kind == "kernel"]

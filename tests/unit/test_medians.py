@@ -21,9 +21,16 @@ def capped_from(first: int, samples: int = SAMPLES, noise: float = 0.0) -> Timin
     moments = [100 + index * 0.01 for index in range(samples)]
     times = [(FAST_US if index < first else SLOW_US) * (1 + noise * (index % 3 - 1)) for index in range(samples)]
     timing = Timing(
-        workload="w", target="kernel", order=0, status="ok", samples_us=times, sampled_s=moments,
-        enqueue_us=[5.0] * samples, hot_us=times, hot_sampled_s=moments,
-    )  # fmt: skip
+        workload="w",
+        target="kernel",
+        order=0,
+        status="ok",
+        samples_us=times,
+        sampled_s=moments,
+        enqueue_us=[5.0] * samples,
+        hot_us=times,
+        hot_sampled_s=moments,
+    )
     readings = [
         Reading(at_s=moment - 0.004, sm_mhz=1635.0 if index >= first else 1980.0, reasons=CAP if index >= first else 0)
         for index, moment in enumerate([*moments, moments[-1] + 0.01])

@@ -91,9 +91,11 @@ def test_a_cause_is_read_from_the_message_and_not_from_the_users_line() -> None:
 
 def test_a_crash_has_the_last_line_of_its_log() -> None:
     side = CorrectnessSide(
-        environment="b", status="crashed", message="the kernel's process died by SIGABRT",
+        environment="b",
+        status="crashed",
+        message="the kernel's process died by SIGABRT",
         log_excerpt="loading\n\x1b[31mdouble free or corruption (out)\x1b[0m\n\n",
-    )  # fmt: skip
+    )
     assert message_text(side) == (
         "the kernel's process died by SIGABRT; the last line of its log: double free or corruption (out)"
     )

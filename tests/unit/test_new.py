@@ -34,8 +34,10 @@ def test_it_writes_a_template_and_a_matrix_of_its_own(
     said = capsys.readouterr().out.splitlines()
     assert said[: len(written)] == [f"wrote {name}" for name in written]
     where = "then, on a machine with a GPU (here is none): " if file.endswith(".cu") else ""
-    assert said[-2:] == [f"next: kernel-matrix check --matrix {written[-1]}",
-                         f"      {where}kernel-matrix matrix --matrix {written[-1]} --quick"]  # fmt: skip
+    assert said[-2:] == [
+        f"next: kernel-matrix check --matrix {written[-1]}",
+        f"      {where}kernel-matrix matrix --matrix {written[-1]} --quick",
+    ]
     matrix, _ = load_matrix(tmp_path / written[-1])
     (kernel,) = matrix.kernels
     assert len(matrix.workloads) == (0 if file.endswith(".py") else 2)
@@ -65,8 +67,10 @@ def test_what_it_writes_passes_the_check(
 
 
 class Problem(ctypes.Structure):
-    _fields_ = [*((name, ctypes.c_int) for name in ("batch", "heads", "seq_len", "head_dim", "dtype", "causal",
-                                                    "threads")), ("scale", ctypes.c_float)]  # fmt: skip
+    _fields_ = [
+        *((name, ctypes.c_int) for name in ("batch", "heads", "seq_len", "head_dim", "dtype", "causal", "threads")),
+        ("scale", ctypes.c_float),
+    ]
 
 
 @pytest.mark.process

@@ -27,9 +27,18 @@ def row_of(before: list[OutputSide], here: list[OutputSide], **bits: int) -> Any
     known = Bits(**{"compared": 2, "identical": 0, "inputs_differ": 0, **bits})
     judged = Correctness(verdict="pass", why="", baseline=sides[0], this=sides[1], bits=known)
     return SimpleNamespace(
-        alone=False, correctness=judged, baseline="a", environment="b", workload="w", timed=[], kind="operator",
-        target="f", modes={}, memory=SimpleNamespace(verdict="pass"), device="cpu",
-    )  # fmt: skip
+        alone=False,
+        correctness=judged,
+        baseline="a",
+        environment="b",
+        workload="w",
+        timed=[],
+        kind="operator",
+        target="f",
+        modes={},
+        memory=SimpleNamespace(verdict="pass"),
+        device="cpu",
+    )
 
 
 def said(row: Any) -> list[str]:
@@ -88,10 +97,11 @@ def test_another_type_is_a_verdict_and_heads_the_entry(here: OutputSide, said: s
 def test_what_is_written_and_what_leaves_the_range_is_said() -> None:
     row = row_of([output()], [output()])
     row.correctness = replace(
-        row.correctness, verdict="failing",
+        row.correctness,
+        verdict="failing",
         baseline=replace(row.correctness.baseline, status="wrong", writes=("y",), leaves_range=3),
         this=replace(row.correctness.this, status="wrong", writes=("y",), leaves_range=3),
-    )  # fmt: skip
+    )
     told = Told([row], {"a": "2.1.0", "b": "2.5.0"})
     assert told.text == "wrong in 2.1.0 and in 2.5.0: the upgrade did not cause it"
     assert told.more == [
@@ -106,8 +116,9 @@ def test_operators_that_changed_are_counted() -> None:
     same, other = row_of([output()], [output()]), row_of([output()], [output(bits="b", layout="channels_last")])
     assert changes([same], {}) == changes([], {}) == []
     assert changes([same, other, other], {"a": "2.1.0"}) == [
-        "1 operator with other bits than in 2.1.0: f", "1 operator with outputs of another form than in 2.1.0: f",
-    ]  # fmt: skip
+        "1 operator with other bits than in 2.1.0: f",
+        "1 operator with outputs of another form than in 2.1.0: f",
+    ]
 
 
 def test_outputs_of_one_row_share_a_sentence() -> None:

@@ -51,16 +51,18 @@ def test_an_operator_alone_is_a_matrix() -> None:
 def test_gradients_are_workloads_of_their_own() -> None:
     plan = planned(matrix_of({**TOPK, "backward": True, "dtypes": ["float32"]}))
     assert [(each.id, each.name, each.backward) for each in plan.workloads] == [
-        ("topk-fp32", "topk", False), ("topk.backward-fp32", "topk", True),
-    ]  # fmt: skip
+        ("topk-fp32", "topk", False),
+        ("topk.backward-fp32", "topk", True),
+    ]
     assert [each.id for each in planned(matrix_of(TOPK), workloads=("topk-bf16",)).workloads] == ["topk-bf16"]
 
 
 def test_compiled_calls_stand_beside_plain_ones_and_share_smaller_launches() -> None:
     plan = planned(matrix_of({**TOPK, "compile": True, "dtypes": ["float32"]}))
     assert [(each.id, each.name, each.compiled) for each in plan.workloads] == [
-        ("topk-fp32", "topk", False), ("topk.compiled-fp32", "topk.compiled", True),
-    ]  # fmt: skip
+        ("topk-fp32", "topk", False),
+        ("topk.compiled-fp32", "topk.compiled", True),
+    ]
     many = [{**TOPK, "name": f"topk{number}", "dtypes": ["float32"], "compile": True} for number in range(10)]
     sizes = [len(kernel.workloads) for kernel in planned(matrix_of(*many), launches=1).kernels]
     assert len(sizes) == 3 and sum(sizes) == 20
@@ -81,26 +83,29 @@ def test_a_matrix_of_operators_is_written_and_read_again() -> None:
     assert parse_matrix(matrix_text(matrix)) == matrix
 
 
-@pytest.mark.parametrize(("change", "said"), [
-    ({"operator": "topk"}, "in full, such as torch.nn.functional.softmax"),
-    ({"shapes": [64, 4096]}, "write [[64, 4096]]"),
-    ({"shapes": []}, "torch.topk is given no tensor"),
-    ({"shapes": [{"shape": [8], "values": "integer"}]}, "did you mean integers?"),
-    ({"shapes": [{"shape": [8], "values": "integers"}]}, "from 0 up to `below`"),
-    ({"shapes": [{"shape": [8, 9], "values": "positive_definite"}]}, "square"),
-    ({"shapes": [{"shape": [8], "layouts": "offset"}]}, "did you mean layout?"),
-    ({"shapes": [{"shape": [8, 9], "layout": "transpose"}]}, "did you mean transposed?"),
-    ({"shapes": [{"shape": [8], "layout": "transposed"}]}, "the shape [8] has no two"),
-    ({"shapes": [{"shape": [8, 9, 4], "layout": "channels_last"}]}, "has 4 or 5 dimensions, and the shape"),
-    ({"shapes": [{"shape": [8, 9], "strides": [1]}]}, "one for each size of the shape"),
-    ({"shapes": [{"shape": [8, 9], "strides": [1, 8], "layout": "transposed"}]}, "say the same"),
-    ({"shapes": [{"shape": [8, 8], "values": "positive_definite", "layout": "offset"}]}, "are contiguous"),
-    ({"shapes": [{"shape": [8], "requires_grad": "no"}]}, "write true or false"),
-    ({"backward": "sums"}, "directions are sum, channels_last, transposed"),
-    ({"operator": None, "problem": "mine.py", "shapes": [], "arguments": {}, "backward": "sum"}, "an operator's"),
-    ({"problem": "mine.py"}, "one of: operator, problem"),
-    ({"dtypes": ["float64"]}, "float64"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"operator": "topk"}, "in full, such as torch.nn.functional.softmax"),
+        ({"shapes": [64, 4096]}, "write [[64, 4096]]"),
+        ({"shapes": []}, "torch.topk is given no tensor"),
+        ({"shapes": [{"shape": [8], "values": "integer"}]}, "did you mean integers?"),
+        ({"shapes": [{"shape": [8], "values": "integers"}]}, "from 0 up to `below`"),
+        ({"shapes": [{"shape": [8, 9], "values": "positive_definite"}]}, "square"),
+        ({"shapes": [{"shape": [8], "layouts": "offset"}]}, "did you mean layout?"),
+        ({"shapes": [{"shape": [8, 9], "layout": "transpose"}]}, "did you mean transposed?"),
+        ({"shapes": [{"shape": [8], "layout": "transposed"}]}, "the shape [8] has no two"),
+        ({"shapes": [{"shape": [8, 9, 4], "layout": "channels_last"}]}, "has 4 or 5 dimensions, and the shape"),
+        ({"shapes": [{"shape": [8, 9], "strides": [1]}]}, "one for each size of the shape"),
+        ({"shapes": [{"shape": [8, 9], "strides": [1, 8], "layout": "transposed"}]}, "say the same"),
+        ({"shapes": [{"shape": [8, 8], "values": "positive_definite", "layout": "offset"}]}, "are contiguous"),
+        ({"shapes": [{"shape": [8], "requires_grad": "no"}]}, "write true or false"),
+        ({"backward": "sums"}, "directions are sum, channels_last, transposed"),
+        ({"operator": None, "problem": "mine.py", "shapes": [], "arguments": {}, "backward": "sum"}, "an operator's"),
+        ({"problem": "mine.py"}, "one of: operator, problem"),
+        ({"dtypes": ["float64"]}, "float64"),
+    ],
+)
 def test_what_is_wrong_is_said_with_the_way_out(change: dict[str, Any], said: str) -> None:
     text = refused({**TOPK, **change})
     assert said in text and "operators[0]" in text
@@ -119,8 +124,12 @@ def test_a_layout_is_strides_and_an_offset() -> None:
     assert operator.request is not None and operator.request.direction == "sum"
     found = [each.tensors[0] for each in operator.request.tensors]
     assert [(each.strides, each.offset, each.requires_grad) for each in found] == [
-        ([60, 1, 15, 3], 0, True), ([1, 3], 0, True), ([1], 1, True), ([0, 2], 0, False), ([], 0, True),
-    ]  # fmt: skip
+        ([60, 1, 15, 3], 0, True),
+        ([1, 3], 0, True),
+        ([1], 1, True),
+        ([0, 2], 0, False),
+        ([], 0, True),
+    ]
     assert [layouts.elements(each.shape, each.strides, each.offset) for each in found[:4]] == [120, 12, 4, 7]
     assert layouts.strides("channels_last", [2, 3, 4, 5, 6]) == [360, 1, 90, 18, 3]
     assert layouts.elements([0, 4], [4, 1]) == 0
@@ -142,9 +151,16 @@ def test_two_of_one_name_take_names() -> None:
 
 
 CHANGED = {
-    "operator": "torch.sort", "name": "other", "shapes": [[64, 4097]], "arguments": {"k": 17},
-    "dtypes": ["float16"], "backward": True, "compile": True, "devices": ["cuda"], "trials": 7,
-}  # fmt: skip
+    "operator": "torch.sort",
+    "name": "other",
+    "shapes": [[64, 4097]],
+    "arguments": {"k": 17},
+    "dtypes": ["float16"],
+    "backward": True,
+    "compile": True,
+    "devices": ["cuda"],
+    "trials": 7,
+}
 
 
 def validation_keys(operator: dict[str, Any], **facts: Any) -> set[str]:

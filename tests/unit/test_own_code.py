@@ -64,11 +64,23 @@ def test_every_step_and_experiment_makes_some_record(root: Path) -> None:
     """A new one belongs into `keys.CODE`, unless it reaches records through `asked` alone, or not at all."""
     named = {name for _, files in keys.CODE.values() for name in files}
     idle = {
-        "run/__init__.py", "run/device.py", "run/environments.py", "run/extend.py", "run/folders.py",
-        "run/pairwise.py", "run/parallel.py", "run/prepare.py", "run/reuse.py",
-        "experiments/__init__.py", "experiments/admission.py", "experiments/findings.py", "experiments/plan.py",
-        "experiments/run.py", "experiments/screen.py", "experiments/components.py",
-    }  # fmt: skip
+        "run/__init__.py",
+        "run/device.py",
+        "run/environments.py",
+        "run/extend.py",
+        "run/folders.py",
+        "run/pairwise.py",
+        "run/parallel.py",
+        "run/prepare.py",
+        "run/reuse.py",
+        "experiments/__init__.py",
+        "experiments/admission.py",
+        "experiments/findings.py",
+        "experiments/plan.py",
+        "experiments/run.py",
+        "experiments/screen.py",
+        "experiments/components.py",
+    }
     found = {
         path.relative_to(root / "harness").as_posix()
         for folder in ("run", "experiments")

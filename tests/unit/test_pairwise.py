@@ -19,9 +19,19 @@ def validation(environment: str, folder: Path, arrays: dict[str, np.ndarray], in
         recipe="independent", trials=1, input_sha256=[inputs], truth_sha256=[], rounding_cost=[], targets=[]
     )
     return ValidationRecord(
-        environment=environment, kernel="k", workload="seed-fp32", device="cpu", key="", decides="rounding", limits={},
-        recipes=[recipe], arrays=f"{environment}.npz", started_utc="", duration_s=0, status="ok",
-    )  # fmt: skip
+        environment=environment,
+        kernel="k",
+        workload="seed-fp32",
+        device="cpu",
+        key="",
+        decides="rounding",
+        limits={},
+        recipes=[recipe],
+        arrays=f"{environment}.npz",
+        started_utc="",
+        duration_s=0,
+        status="ok",
+    )
 
 
 def test_bfloat16_bits_become_values() -> None:

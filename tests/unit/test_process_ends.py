@@ -105,9 +105,12 @@ def test_how_it_reads(ends: list[tuple[float | None, int | None]], text: str) ->
 
 
 CRASH = Outcome(
-    status="crashed", message="the kernel's process died by SIGABRT", log_excerpt="loading\ndouble free\n",
-    ended_after_s=3.2, ended_peak_bytes=1503238554,
-)  # fmt: skip
+    status="crashed",
+    message="the kernel's process died by SIGABRT",
+    log_excerpt="loading\ndouble free\n",
+    ended_after_s=3.2,
+    ended_peak_bytes=1503238554,
+)
 
 
 def test_a_page_says_it_where_the_version_is_named(tmp_path: Path) -> None:

@@ -20,9 +20,18 @@ def record(*recipes: list[KnownWrong]) -> ValidationRecord:
         for number, power in enumerate(recipes)
     ]
     return ValidationRecord(
-        environment="e", kernel="k", workload="w", device="cpu", key="x", decides="rounding", limits={}, status="ok",
-        recipes=results, started_utc="2026-01-01T00:00:00+00:00", duration_s=0,
-    )  # fmt: skip
+        environment="e",
+        kernel="k",
+        workload="w",
+        device="cpu",
+        key="x",
+        decides="rounding",
+        limits={},
+        status="ok",
+        recipes=results,
+        started_utc="2026-01-01T00:00:00+00:00",
+        duration_s=0,
+    )
 
 
 def test_a_fault_is_seen_where_one_recipe_sees_it() -> None:
@@ -49,7 +58,13 @@ def verdict(before: str, now: str) -> tuple[str, str]:
         for name, status in (("base", before), ("this", now))
     ]
     judged = correctness.verdict(
-        sides[0], sides[1], Bits(compared=0, identical=0, inputs_differ=0), None, None, None, 0.05,
+        sides[0],
+        sides[1],
+        Bits(compared=0, identical=0, inputs_differ=0),
+        None,
+        None,
+        None,
+        0.05,
         {"base": "A", "this": "B"},
     )
     return judged.verdict, judged.why

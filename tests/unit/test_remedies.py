@@ -106,8 +106,9 @@ def test_the_list_of_an_operators_dtypes_is_offered_as_a_list() -> None:
     error = errors_of(with_value(("operators", 0, "dtypes"), {"cpu": ["float32"], "cuda": ["float16"]}))
     assert error is not None
     assert problem_and_remedy(error, Matrix) == (
-        "operators[0].dtypes: expected a list, got keys with values", "such as dtypes: [float32]"
-    )  # fmt: skip
+        "operators[0].dtypes: expected a list, got keys with values",
+        "such as dtypes: [float32]",
+    )
 
 
 @pytest.mark.process
@@ -118,8 +119,11 @@ def test_a_near_name_exists_is_called_and_may_be_written(tmp_path: Path) -> None
     )
     run = subprocess.run(
         [sys.executable, "-c", LOOK_UP, "torch.Tensor.softmaxx", "torch.Tensor.exponential"],
-        capture_output=True, text=True, check=True, cwd=tmp_path,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+    )
     assert json.loads(run.stdout) == {"torch.Tensor.softmaxx": ["torch.Tensor.softmax"], "torch.Tensor.exponential": []}
 
 

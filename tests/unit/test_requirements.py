@@ -146,9 +146,13 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         tag = "cp311-cp311-linux_" + platform.machine()
         write_wheel(tmp_path / "index" / "torch", "torch", version, {}, tag, [requirement])
     for name, version in (
-        ("setuptools", "69.5.1"), ("setuptools", "80.9.0"), ("numpy", "1.26.4"), ("numpy", "2.4.0"),
-        ("ninja", "1.11.1.1"), ("ninja", "1.13.0"),
-    ):  # fmt: skip
+        ("setuptools", "69.5.1"),
+        ("setuptools", "80.9.0"),
+        ("numpy", "1.26.4"),
+        ("numpy", "2.4.0"),
+        ("ninja", "1.11.1.1"),
+        ("ninja", "1.13.0"),
+    ):
         write_wheel(tmp_path / "index" / name, name, version, {})
     handler = functools.partial(Silent, directory=tmp_path / "index")
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:

@@ -22,13 +22,19 @@ def moved_of(times: dict[tuple[str, str, str], tuple[float, float]], *, quick: b
     """What moved in three blocks, where `times` are those of (kernel, target, workload) in either environment."""
     found = [
         launch(
-            *(timing(us[side] * (1 + 0.01 * block), workload=w, target=t) for (k, t, w), us in times.items()
-              if k == kernel), environment=environment, kernel=kernel, index=block,
+            *(
+                timing(us[side] * (1 + 0.01 * block), workload=w, target=t)
+                for (k, t, w), us in times.items()
+                if k == kernel
+            ),
+            environment=environment,
+            kernel=kernel,
+            index=block,
         )
         for block in range(3)
         for kernel in dict.fromkeys(kernel for kernel, _, _ in times)
         for side, environment in enumerate((BASE, NEXT))
-    ]  # fmt: skip
+    ]
     return moved_targets(RUN.model_copy(update={"quick": quick}), found)
 
 
@@ -54,8 +60,10 @@ def test_a_reference_is_profiled_once_on_the_workload_that_moved_most() -> None:
     }
     found = moved_of(times)
     assert [(each.kernel, each.target, each.workload) for each in found] == [
-        ("k", "math", "long"), ("k", protocol.KERNEL, "seed"), ("other", protocol.KERNEL, "seed"),
-    ]  # fmt: skip
+        ("k", "math", "long"),
+        ("k", protocol.KERNEL, "seed"),
+        ("other", protocol.KERNEL, "seed"),
+    ]
     assert found[0].environments == (BASE, NEXT) and found[0].ratio == 4.0
     assert [cell.environment for cell in found[0].cells] == [BASE, NEXT]
     assert [each.target for each in moved_of(times, quick=True)] == [protocol.KERNEL] * 2
@@ -71,12 +79,14 @@ def test_a_target_whose_memory_moved_is_profiled_though_its_time_stayed() -> Non
     def of(peaks: tuple[int, int]) -> list[float]:
         found = [
             launch(
-                timing(100.0, memory=Memory(peak_bytes=peaks[side] + block, kept_bytes=0)), environment=environment,
-                kernel="k", index=block,
+                timing(100.0, memory=Memory(peak_bytes=peaks[side] + block, kept_bytes=0)),
+                environment=environment,
+                kernel="k",
+                index=block,
             )
             for block in range(3)
             for side, environment in enumerate((BASE, NEXT))
-        ]  # fmt: skip
+        ]
         return [each.ratio for each in moved_targets(RUN, found)]
 
     assert of((10 << 20, 20 << 20)) == [pytest.approx(2.0)]
@@ -101,8 +111,9 @@ PROFILED = [("attention_scalar", "kernel", (BASE, NEXT))]
 def test_a_python_kernel_or_an_extension_of_its_own_that_became_wrong_or_ends_is_profiled(
     problem: str | None, own: bool, case: Case, wanted: Any, tmp_path: Path
 ) -> None:
-    run = write_run(tmp_path, Spec(cases={(NEXT, "kernel", "seed-fp16"): case}, launches=1, own_binding=own,
-                                   **SEED_ONLY))  # fmt: skip
+    run = write_run(
+        tmp_path, Spec(cases={(NEXT, "kernel", "seed-fp16"): case}, launches=1, own_binding=own, **SEED_ONLY)
+    )
     record = run.load()
     workloads = [workload.model_copy(update={"problem": problem}) for workload in record.workloads]
     save_record(run.run_path(), record.model_copy(update={"workloads": workloads}))

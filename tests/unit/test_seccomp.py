@@ -25,8 +25,10 @@ def verdict(program: bytes, number: int, first: int = 0, machine: int = MACHINE)
             loaded = struct.unpack_from("=I", data, value)[0]
             continue
         holds = {
-            seccomp.EQUAL: loaded == value, seccomp.AT_LEAST: loaded >= value, seccomp.ANY_BIT: bool(loaded & value),
-        }[code]  # fmt: skip
+            seccomp.EQUAL: loaded == value,
+            seccomp.AT_LEAST: loaded >= value,
+            seccomp.ANY_BIT: bool(loaded & value),
+        }[code]
         at += if_true if holds else if_false
 
 

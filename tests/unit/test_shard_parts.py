@@ -60,9 +60,7 @@ def finish(shard: Shard, workloads: tuple[str, ...]) -> Run:
         (spent(5000, 1, 1, 1), [(each,) for each in WORKLOADS]),
     ],
 )
-def test_what_takes_too_long_is_cut_by_workload(
-    root: Path, known: Spent, parts: list[tuple[str, ...]]
-) -> None:
+def test_what_takes_too_long_is_cut_by_workload(root: Path, known: Spent, parts: list[tuple[str, ...]]) -> None:
     [shard] = planned(root, "one")
     made = cut(shard, WORKLOADS, known, 1800)
     assert [each.workloads for each in made] == parts
@@ -73,8 +71,10 @@ def test_what_takes_too_long_is_cut_by_workload(
 
 
 def test_times_are_those_of_the_newest_run_by_workload(root: Path) -> None:
-    run = write_run(root / "reports" / "runs" / "20260101-000000-x", Spec(kernels=("one",), times_us={
-        ("kernel", "seed-fp32"): 8000.0}))  # fmt: skip
+    run = write_run(
+        root / "reports" / "runs" / "20260101-000000-x",
+        Spec(kernels=("one",), times_us={("kernel", "seed-fp32"): 8000.0}),
+    )
     [(key, known)] = spent_before(root, planned(root, "one")).items()
     whole = sum(each.duration_s for each in run.launches()) + sum(each.duration_s for each in run.validations())
     assert key == ("one", "cpu") and known.expected_s() == pytest.approx(whole)
@@ -130,8 +130,9 @@ def test_a_launch_that_stands_twice_is_refused(root: Path) -> None:
 
 def test_shards_stay_as_they_were_cut(root: Path) -> None:
     shards = parts_of(root)
-    asked = Asked(command=("kernel-matrix", "matrix"), selection=Selection(devices=("cpu",)), digest="d",
-                  shards=tuple(shards))  # fmt: skip
+    asked = Asked(
+        command=("kernel-matrix", "matrix"), selection=Selection(devices=("cpu",)), digest="d", shards=tuple(shards)
+    )
     asked.save(shards[0].folder.parent)
     assert Asked.load(shards[0].folder.parent) == asked
     assert Asked.load(root) is None

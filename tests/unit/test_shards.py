@@ -237,8 +237,10 @@ def test_a_kernel_is_a_shard_on_every_gpu_that_is_asked_for_and_each_model_is_a_
     assert [shard.name for shard in shards] == ["one-cpu", "one-cuda-h200", "one-cuda-l4", "two-cpu"]
     assert shards[2].command[-3:] == ["--gpu", "l4", "--no-report"]
     assert [[each.name for each in group] for group in groups_of(shards)] == [
-        ["one-cpu", "two-cpu"], ["one-cuda-h200"], ["one-cuda-l4"],
-    ]  # fmt: skip
+        ["one-cpu", "two-cpu"],
+        ["one-cuda-h200"],
+        ["one-cuda-l4"],
+    ]
     of_one_model = plan_shards(matrix, root, root, [], ("cpu", "cuda"), [], ["h200"])
     assert [len(group) for group in groups_of(of_one_model)] == [3]
     assert slurm.place(shards[2])["gres"] == "gpu:l4:1" and slurm.place(shards[0]) == {"exclusive": True}

@@ -49,12 +49,15 @@ def test_names_and_places_answer_each_other(tmp_path: Path) -> None:
 
 def test_both_keep_their_shape_in_a_cell(tmp_path: Path) -> None:
     reads = (tmp_path / "k.cpp", shipped.CSRC / "attention.h", shipped.CSRC / "probes" / "attention_call.cpp")
-    task = Task(environment="e", name="build", request=made(), scratch=tmp_path, log=tmp_path / "l", timeout_s=1.0,
-                reads=reads)  # fmt: skip
+    task = Task(
+        environment="e", name="build", request=made(), scratch=tmp_path, log=tmp_path / "l", timeout_s=1.0, reads=reads
+    )
     places, _ = sandbox_paths(task, tmp_path)
     assert [relocate(str(path), places) for path in reads] == [
-        "/in/project/k.cpp", "/in/shipped/csrc/attention.h", "/in/shipped/csrc/probes/attention_call.cpp",
-    ]  # fmt: skip
+        "/in/project/k.cpp",
+        "/in/shipped/csrc/attention.h",
+        "/in/shipped/csrc/probes/attention_call.cpp",
+    ]
     places, _ = sandbox_paths(task, shipped.ROOT)
     assert relocate(str(reads[1]), places) == "/in/project/csrc/attention.h"
 

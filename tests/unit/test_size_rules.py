@@ -77,7 +77,7 @@ def rule(dimension: str, kind: str, number: int, but_one: bool = False) -> Rule:
         (lambda b, h, s, d: None, None, None),
         (lambda b, h, s, d: s == 239 and b == 2, None, (2, 1, 239)),
     ],
-)  # fmt: skip
+)
 def test_a_world_of_one_rule_is_told_by_it_alone_and_its_smallest_failure_is_found(
     wrong: World, told: Rule | None, least: tuple[int, int, int] | None
 ) -> None:
@@ -167,9 +167,11 @@ def test_no_point_contradicts_what_is_told_and_nothing_that_was_tried_is_asked(
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.sampled_from(["above", "up_to", "on", "off"]), st.sampled_from([*STEPS, 100, 200, 513]), st.booleans(),
+    st.sampled_from(["above", "up_to", "on", "off"]),
+    st.sampled_from([*STEPS, 100, 200, 513]),
+    st.booleans(),
     st.sampled_from([60, 100, 239, 512, 560]),
-)  # fmt: skip
+)
 def test_what_is_told_of_any_world_of_the_language_holds_beyond_what_was_tried(
     kind: str, number: int, but_one: bool, length: int
 ) -> None:

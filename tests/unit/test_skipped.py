@@ -94,9 +94,15 @@ def test_a_file_is_whole_as_any_of_its_owners_brought_it(tmp_path: Path, monkeyp
 
 @pytest.mark.parametrize(
     "text",
-    ["import triton\n", "import torch, triton\n", "import torch as t, triton.language as tl\n", "def f():\n"
-     "    from triton import jit\n", "importlib.import_module('triton')\n", "f = torch.compile(g)\n"],
-)  # fmt: skip
+    [
+        "import triton\n",
+        "import torch, triton\n",
+        "import torch as t, triton.language as tl\n",
+        "def f():\n    from triton import jit\n",
+        "importlib.import_module('triton')\n",
+        "f = torch.compile(g)\n",
+    ],
+)
 def test_an_archive_keeps_what_a_project_imports(tmp_path: Path, text: str) -> None:
     (tmp_path / "solutions" / "level1").mkdir(parents=True)
     (tmp_path / "solutions" / "level1" / "one.py").write_text(text)

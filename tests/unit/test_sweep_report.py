@@ -27,12 +27,17 @@ def compared(ratio: float, launches: int, width: float = 0.02) -> list[Compared]
     interval = launches >= 4
     return [
         Compared(
-            environment=place, workload="seed-fp32", mode="cold", incumbent_us=[100.0 + i for i in range(launches)],
-            this_us=[ratio * (100.0 + i) for i in range(launches)], ratio=ratio,
-            low=ratio - width if interval else None, high=ratio + width if interval else None,
+            environment=place,
+            workload="seed-fp32",
+            mode="cold",
+            incumbent_us=[100.0 + i for i in range(launches)],
+            this_us=[ratio * (100.0 + i) for i in range(launches)],
+            ratio=ratio,
+            low=ratio - width if interval else None,
+            high=ratio + width if interval else None,
         )
         for place in PLACES
-    ]  # fmt: skip
+    ]
 
 
 def trial(value: int, ratio: float, launches: int = 1) -> Trial:
@@ -41,22 +46,49 @@ def trial(value: int, ratio: float, launches: int = 1) -> Trial:
 
 
 REJECTED = [
-    Trial(setting={"A": 7}, kernel="mine.7", stage="build", environment=PLACES[1], status="build_failed",
-          message=f"error: {NASTY}", log_excerpt=NASTY),
+    Trial(
+        setting={"A": 7},
+        kernel="mine.7",
+        stage="build",
+        environment=PLACES[1],
+        status="build_failed",
+        message=f"error: {NASTY}",
+        log_excerpt=NASTY,
+    ),
     Trial(setting={"A": 8}, kernel="mine.8", stage="poison", environment=PLACES[0], status="wrong", message="heap"),
-]  # fmt: skip
+]
 
 
 def sweep(confirmed: bool | None = True, final: float = 0.82, trials: list[Trial] | None = None) -> SweepRecord:
     question = SweepQuestion(
-        id="mine-cpu-0123", created_utc="2026-01-01T00:00:00+00:00", kernel="mine", device="cpu",
-        workloads=["seed-fp32"], environments=list(PLACES), search={"A": [1, 2, 3, 7, 8]}, incumbent={"A": 1},
-        settings=5, executor="venv", seed=0, batch=4, level=0.05, search_trials=5, search_launches=1, final_launches=6,
-        confirming_launches=10, finalists=4,
-    )  # fmt: skip
+        id="mine-cpu-0123",
+        created_utc="2026-01-01T00:00:00+00:00",
+        kernel="mine",
+        device="cpu",
+        workloads=["seed-fp32"],
+        environments=list(PLACES),
+        search={"A": [1, 2, 3, 7, 8]},
+        incumbent={"A": 1},
+        settings=5,
+        executor="venv",
+        seed=0,
+        batch=4,
+        level=0.05,
+        search_trials=5,
+        search_launches=1,
+        final_launches=6,
+        confirming_launches=10,
+        finalists=4,
+    )
     tried = [trial(2, 0.8), trial(3, 1.3), *REJECTED] if trials is None else trials
-    batch = BatchRecord(number=0, run="20260101-000000-aa", trials=tried, untried=[f"shared: NaN: {NASTY}"],
-                        started_utc="2026-01-01T00:00:00+00:00", duration_s=61.0)  # fmt: skip
+    batch = BatchRecord(
+        number=0,
+        run="20260101-000000-aa",
+        trials=tried,
+        untried=[f"shared: NaN: {NASTY}"],
+        started_utc="2026-01-01T00:00:00+00:00",
+        duration_s=61.0,
+    )
     finals = [trial(2, final, 6), trial(3, 1.2, 6)] if trials is None else []
     confirmation = None
     if confirmed is not None:
@@ -65,27 +97,47 @@ def sweep(confirmed: bool | None = True, final: float = 0.82, trials: list[Trial
         )
     verdict = verdict_of(finals, confirmation)
     return SweepRecord(
-        question=question, command=COMMAND, budget_s=60, spent_s=61, exhausted=False, batches=[batch], finals=finals,
-        finals_run="20260101-000000-bb", confirmation=confirmation, verdict=verdict,
+        question=question,
+        command=COMMAND,
+        budget_s=60,
+        spent_s=61,
+        exhausted=False,
+        batches=[batch],
+        finals=finals,
+        finals_run="20260101-000000-bb",
+        confirmation=confirmation,
+        verdict=verdict,
         winner=confirmation.trial.setting if confirmation else None,
         answer=answer(question, tried, verdict, confirmation),
         next_command=next_command(COMMAND, verdict, 60, exhausted=False, run="20260101-000000-cc", written=False),
         finished_utc="2026-01-01T00:10:00+00:00",
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(
     ("given", "verdict", "told", "command"),
     [
-        ({}, "confirmed", "A=2 is 15.0% faster than the incumbent, confirmed in every environment (4 of 4 ",
-         "nox -s sweep -- --kernel mine --workload seed --budget 1m --write"),
-        ({"confirmed": False}, "not_confirmed", "A=1 stays: A=2 looked fastest, and is not",
-         "nox -s sweep -- --kernel mine --workload seed --budget=120s"),
+        (
+            {},
+            "confirmed",
+            "A=2 is 15.0% faster than the incumbent, confirmed in every environment (4 of 4 ",
+            "nox -s sweep -- --kernel mine --workload seed --budget 1m --write",
+        ),
+        (
+            {"confirmed": False},
+            "not_confirmed",
+            "A=1 stays: A=2 looked fastest, and is not",
+            "nox -s sweep -- --kernel mine --workload seed --budget=120s",
+        ),
         ({"confirmed": None, "final": 1.1}, "none_faster", "A=1 stays: ", None),
-        ({"confirmed": None, "trials": REJECTED}, "none_admitted", "A=1 stays: none that was tried could be timed",
-         None),
+        (
+            {"confirmed": None, "trials": REJECTED},
+            "none_admitted",
+            "A=1 stays: none that was tried could be timed",
+            None,
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_was_found_is_told_by_the_confirmation_with_what_is_next(
     given: dict[str, Any], verdict: str, told: str, command: str | None
 ) -> None:
@@ -119,10 +171,17 @@ def test_a_page_says_what_matters_and_nothing_of_a_candidate_runs() -> None:
     page = render_page(sweep())
     assert NASTY not in page and "&lt;script&gt;" in page
     assert page.count("<script") == 1, "its own, which the policy admits by its digest"
-    for said in ("winner's curse", "geometric mean", "did not compile", "not clean under poison", f"0.850{X}",
-                 f"Quote 0.850{X}, the geometric mean of these ratios, not the search&#39;s 0.800{X}",
-                 "leaderboard.csv", "prefers-color-scheme: dark",
-                 "nothing is known about it: shared: NaN"):  # fmt: skip
+    for said in (
+        "winner's curse",
+        "geometric mean",
+        "did not compile",
+        "not clean under poison",
+        f"0.850{X}",
+        f"Quote 0.850{X}, the geometric mean of these ratios, not the search&#39;s 0.800{X}",
+        "leaderboard.csv",
+        "prefers-color-scheme: dark",
+        "nothing is known about it: shared: NaN",
+    ):
         assert said in page, said
     assert "not confirmed" in render_page(sweep(confirmed=False))
     for record in (sweep(None, final=1.1), sweep(None, trials=REJECTED)):
@@ -131,8 +190,11 @@ def test_a_page_says_what_matters_and_nothing_of_a_candidate_runs() -> None:
 
 def test_cells_of_a_narrow_page_carry_their_column_s_name() -> None:
     rows = re.findall(r"<tr class=\"row\">.*?</tr>", render_page(sweep()), re.S)
-    assert rows and all(cell in ("name",) or "data-label" in cell or "name" in cell
-                        for row in rows for cell in re.findall(r"<td[^>]*>", row))  # fmt: skip
+    assert rows and all(
+        cell in ("name",) or "data-label" in cell or "name" in cell
+        for row in rows
+        for cell in re.findall(r"<td[^>]*>", row)
+    )
 
 
 def test_the_csv_has_every_setting_with_its_figures_or_its_reason() -> None:

@@ -17,15 +17,24 @@ OLD, NEW = "torch2.1.0-cu121-py311", "torch2.5.0-cu121-py311"
 
 def launches(kernel: str, environment: str, *times: float, **changes: object) -> list[LaunchRecord]:
     return [
-        launch(timing(us, us, 9 * us, workload="seed-fp16", **changes), kernel=kernel, environment=environment,
-               index=index)
+        launch(
+            timing(us, us, 9 * us, workload="seed-fp16", **changes), kernel=kernel, environment=environment, index=index
+        )
         for index, us in enumerate(times)
-    ]  # fmt: skip
+    ]
 
 
 def compared(ratio: float, low: float | None = None, high: float | None = None, environment: str = OLD) -> Compared:
-    return Compared(environment=environment, workload="seed-fp16", mode="cold", incumbent_us=[100.0],
-                    this_us=[100.0 * ratio], ratio=ratio, low=low, high=high)  # fmt: skip
+    return Compared(
+        environment=environment,
+        workload="seed-fp16",
+        mode="cold",
+        incumbent_us=[100.0],
+        this_us=[100.0 * ratio],
+        ratio=ratio,
+        low=low,
+        high=high,
+    )
 
 
 def trial(*each: Compared) -> Trial:
@@ -39,9 +48,11 @@ def test_the_score_is_the_geometric_mean_over_environments() -> None:
 
 def test_a_setting_is_compared_with_the_incumbent_in_the_same_blocks() -> None:
     found = [
-        *launches("mine", OLD, 100, 200, 100), *launches("mine.1", OLD, 80, 160),
-        *launches("mine", NEW, 10, 10), *launches("mine.1", NEW, 9, 9, 1000),
-    ]  # fmt: skip
+        *launches("mine", OLD, 100, 200, 100),
+        *launches("mine.1", OLD, 80, 160),
+        *launches("mine", NEW, 10, 10),
+        *launches("mine.1", NEW, 9, 9, 1000),
+    ]
     made = trial_of({"A": 1}, "mine.1", "mine", found, {})
     assert made.status == "ok" and made.stage is None and made.score is not None
     assert [(each.environment, each.incumbent_us, each.this_us) for each in made.compared] == [

@@ -85,19 +85,28 @@ def test_a_slow_down_that_is_beyond_all_bounds_is_no_figure(effect: float | None
         ("aten::bmm", "aten::bmm"),
         ("Memset (Device)", "Memset (Device)"),
         ("void at::native::(anonymous namespace)::cunn_SoftMaxForward<8, float>(c10::Half*)", "cunn_SoftMaxForward"),
-        ("void cutlass::Kernel2<cutlass_80_simt_sgemm_256x128>(cutlass_80_simt_sgemm_256x128::Params)",
-         "cutlass_80_simt_sgemm_256x128"),
-        ("void at::native::vectorized_elementwise_kernel<4, at::native::AUnaryFunctor<float, float, float, at::native::"
-         "binary_internal::MulFunctor<float> >, at::detail::Array<char*, 2> >(int)",
-         "vectorized_elementwise_kernel<MulFunctor>"),
-        ("void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<at::native::(anonymous "
-         "namespace)::where_kernel_impl(at::Iterator&)::{lambda()#1}>>(int)", "elementwise_kernel<where_kernel_impl>"),
+        (
+            "void cutlass::Kernel2<cutlass_80_simt_sgemm_256x128>(cutlass_80_simt_sgemm_256x128::Params)",
+            "cutlass_80_simt_sgemm_256x128",
+        ),
+        (
+            "void at::native::vectorized_elementwise_kernel<4, at::native::AUnaryFunctor<float, float, float, "
+            "at::native::binary_internal::MulFunctor<float> >, at::detail::Array<char*, 2> >(int)",
+            "vectorized_elementwise_kernel<MulFunctor>",
+        ),
+        (
+            "void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<at::native::(anonymous "
+            "namespace)::where_kernel_impl(at::Iterator&)::{lambda()#1}>>(int)",
+            "elementwise_kernel<where_kernel_impl>",
+        ),
         ("std::enable_if<!(false), void>::type internal::gemv::dot_kernel<int, 128>(int)", "dot_kernel"),
         ("void <unnamed>::softmax_forward<float, 10>(float*)", "softmax_forward"),
         ("(anonymous namespace)::f(int)::{lambda()#1}::operator()() const", "f(int)::{lambda()#1}::operator()() const"),
-        ("sm90_xmma_gemm_f16f16_f16f32_f32_nn_n_tilesize64x128x64_warpgroupsize1x1x1_execute_segment_k_off_kernel",
-         "sm90_xmma_gemm_f16f16_f16f32_f32_nn_n_tilesize64x128x64_war\N{HORIZONTAL ELLIPSIS}"),
+        (
+            "sm90_xmma_gemm_f16f16_f16f32_f32_nn_n_tilesize64x128x64_warpgroupsize1x1x1_execute_segment_k_off_kernel",
+            "sm90_xmma_gemm_f16f16_f16f32_f32_nn_n_tilesize64x128x64_war\N{HORIZONTAL ELLIPSIS}",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_device_function_is_named_as_a_person_would(name: str, shown: str) -> None:
     assert function_name(name) == shown

@@ -15,21 +15,32 @@ def readings(*reasons: int, clocks: dict[int, float] | None = None) -> list[Read
     """One every 10 ms from second 100 on."""
     return [
         Reading(
-            at_s=100 + i * 0.01, sm_mhz=(clocks or {}).get(i, 1980.0), memory_mhz=3201.0, reasons=r,
-            power_w=300.0 + i, temperature_c=40.0,
+            at_s=100 + i * 0.01,
+            sm_mhz=(clocks or {}).get(i, 1980.0),
+            memory_mhz=3201.0,
+            reasons=r,
+            power_w=300.0 + i,
+            temperature_c=40.0,
         )
         for i, r in enumerate(reasons)
-    ]  # fmt: skip
+    ]
 
 
 def timing(cold: int = 10, hot: int = 0, first_s: float = 100.0, step_s: float = 0.01, **changes: Any) -> Timing:
     """Samples of 10 us that end in the middle between readings."""
     moments = [first_s + i * step_s + 0.005 for i in range(max(cold, hot))]
     values = {
-        "workload": "w", "target": "kernel", "order": 0, "status": "ok", "clock": "cuda_event",
-        "samples_us": [10.0 + i for i in range(cold)], "sampled_s": moments[:cold], "enqueue_us": [5.0] * cold,
-        "hot_us": [8.0] * hot, "hot_sampled_s": moments[:hot],
-    }  # fmt: skip
+        "workload": "w",
+        "target": "kernel",
+        "order": 0,
+        "status": "ok",
+        "clock": "cuda_event",
+        "samples_us": [10.0 + i for i in range(cold)],
+        "sampled_s": moments[:cold],
+        "enqueue_us": [5.0] * cold,
+        "hot_us": [8.0] * hot,
+        "hot_sampled_s": moments[:hot],
+    }
     return Timing(**{**values, **changes})
 
 

@@ -20,9 +20,8 @@ def test_what_is_alike_is_matched_and_what_was_replaced_is_a_region() -> None:
     assert found.pairs == ((0, 0), (2, 3))
     assert found.regions == (Region(range(1, 2), range(1, 3)),)
     assert changes(good, bad, found) == [
-        {"what": "replaced", "before": ["softmax"], "after": ["safe_softmax", "mul"],
-         "line": "s.py:1", "times": 1}
-    ]  # fmt: skip
+        {"what": "replaced", "before": ["softmax"], "after": ["safe_softmax", "mul"], "line": "s.py:1", "times": 1}
+    ]
 
 
 def test_operators_in_another_order_are_one_region() -> None:

@@ -24,9 +24,15 @@ from reports.trace.page import render, terminal
 from tests.unit.traced import op, trace
 
 POOL = RaisedThere(
-    version="2.5.0", text="RuntimeError: not implemented for 'Long'", line="mine.py:6", source="return pool(x, 2)",
-    function="adaptive_avg_pool2d", operator="_adaptive_avg_pool2d", by_pytorch=True, returned=True,
-)  # fmt: skip
+    version="2.5.0",
+    text="RuntimeError: not implemented for 'Long'",
+    line="mine.py:6",
+    source="return pool(x, 2)",
+    function="adaptive_avg_pool2d",
+    operator="_adaptive_avg_pool2d",
+    by_pytorch=True,
+    returned=True,
+)
 COUNTS = {"good": 3, "bad": 3, "matched": 3, "regions": 0, "differing": 1}
 
 
@@ -54,11 +60,16 @@ def test_a_proven_cause_names_line_operator_effect_and_what_to_do() -> None:
     assert found.rest[:-1] == [
         ["Line", "mine.py:7: y = norm(x)"],
         ["Right", "2.5.0 is wrong, 2.1.0 is right."],
-        ["Result", "The end result differs: the numbers by up to 0.02 relative, the tensors by an amount that "
-                   "cannot be measured."],
-        ["Proof", "With its outputs of 2.1.0 put into 2.5.0, the end result is 2.1.0's bit for bit; and the reverse "
-                  "holds."],
-    ]  # fmt: skip
+        [
+            "Result",
+            "The end result differs: the numbers by up to 0.02 relative, the tensors by an amount that "
+            "cannot be measured.",
+        ],
+        [
+            "Proof",
+            "With its outputs of 2.1.0 put into 2.5.0, the end result is 2.1.0's bit for bit; and the reverse holds.",
+        ],
+    ]
     assert found.rest[-1][0] == "Do" and found.rest[-1][1].startswith("Report it to PyTorch")
 
 

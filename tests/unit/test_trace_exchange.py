@@ -40,8 +40,9 @@ def test_each_version_runs_with_the_others_package_and_nothing_else_of_it(tmp_pa
     assert found is not None and [each.package for each in found[1]] == ["numpy"], "cuDNN matters on a GPU alone"
     specs = load_matrix(found[0])[0].environments
     assert [(each.torch, each.packages) for each in specs[2:]] == [
-        ("2.1.0", ["numpy==2.0.2"]), ("2.5.0", ["numpy==1.26.4"]),
-    ]  # fmt: skip
+        ("2.1.0", ["numpy==2.0.2"]),
+        ("2.5.0", ["numpy==1.26.4"]),
+    ]
     texts = [path.read_text() for path in sorted((tmp_path / "docker" / "pins").iterdir())]
     assert len(texts) == 2 and "numpy==2.0.2" in texts[0] and "sha256:numpy1" in texts[0]
     assert all("sha256:torch" + str(place) in text for place, text in enumerate(texts)), "all else is its own"

@@ -64,10 +64,13 @@ def test_a_view_is_named_and_what_it_shows_is_not_overwritten() -> None:
 
 def test_a_view_of_other_elements_is_an_origin() -> None:
     one, other = (
-        trace(op("randn", gives=["x"]), op("slice", [("x", (0, 0))], [""], scalars=[first]),
-              op("sum", [(shown, (1, 0))], [f"s{first}"]))
+        trace(
+            op("randn", gives=["x"]),
+            op("slice", [("x", (0, 0))], [""], scalars=[first]),
+            op("sum", [(shown, (1, 0))], [f"s{first}"]),
+        )
         for first, shown in (("0", "x0"), ("1", "x1"))
-    )  # fmt: skip
+    )
     assert sites(one, other)["slice -> slice"].is_origin
 
 
@@ -169,8 +172,11 @@ class Replayer:
 
 def test_a_tensor_that_one_version_alone_holds_is_no_difference_and_one_of_another_type_is() -> None:
     def held(*lines: str, kind: str = FLOAT) -> Result:
-        one = trace(*(op("m", gives=["x"], line=line) for line in lines), op("z", gives=["z"]),
-                    alive=[(place, 0) for place in range(len(lines))])  # fmt: skip
+        one = trace(
+            *(op("m", gives=["x"], line=line) for line in lines),
+            op("z", gives=["z"]),
+            alive=[(place, 0) for place in range(len(lines))],
+        )
         return replace(result_of(one), digests=tuple((kind, digest) for _, digest in result_of(one).digests))
 
     few, many = held("s.py:1", "s.py:3"), held("s.py:1", "s.py:2", "s.py:3")

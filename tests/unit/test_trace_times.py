@@ -28,14 +28,29 @@ FASTER, WHOLE = compare([((2.0, 2.1, 2.4), (1.0, 1.1, 1.2)), ((1e-6, 1e-6), (8e-
 def facts(**given: Any) -> dict[str, Any]:
     """Of a script that takes 1.1 s longer, all of it by one operator."""
     row = {
-        "kind": "div -> mul", "line": "s.py:2", "phase": "forward", "calls": [1, 1], "peak_bytes": [16, 1 << 21],
-        "seconds": SLOWER.facts(), "moved": True, "alone": SLOWER.facts(), "problem": "",
+        "kind": "div -> mul",
+        "line": "s.py:2",
+        "phase": "forward",
+        "calls": [1, 1],
+        "peak_bytes": [16, 1 << 21],
+        "seconds": SLOWER.facts(),
+        "moved": True,
+        "alone": SLOWER.facts(),
+        "problem": "",
         **given,
-    }  # fmt: skip
+    }
     return {
-        "whole": SLOWER.facts(), "memory": SLOWER.facts(), "start_bytes": [1 << 20, 1 << 20], "timer": [1.1, 1.2],
-        "rows": [row], "all": 0.9, "shown": 0.9, "problem": "", "command": "kernel-matrix matrix X", "memory_row": row,
-    }  # fmt: skip
+        "whole": SLOWER.facts(),
+        "memory": SLOWER.facts(),
+        "start_bytes": [1 << 20, 1 << 20],
+        "timer": [1.1, 1.2],
+        "rows": [row],
+        "all": 0.9,
+        "shown": 0.9,
+        "problem": "",
+        "command": "kernel-matrix matrix X",
+        "memory_row": row,
+    }
 
 
 def test_samples_of_the_same_round_are_compared_as_launches_of_a_matrix_are() -> None:
@@ -110,5 +125,8 @@ def test_times_are_said_with_their_spread_and_shown(times: dict[str, Any], said:
 
 def test_problem_files_have_names_of_their_own() -> None:
     assert _names(["_softmax", "nothing -> mm", "mm", "add.Tensor, mul -> addcmul"]) == [
-        "softmax", "mm", "mm_2", "add_tensor",
-    ]  # fmt: skip
+        "softmax",
+        "mm",
+        "mm_2",
+        "add_tensor",
+    ]

@@ -48,8 +48,13 @@ def test_what_is_packed_comes_out(tmp_path: Path) -> None:
     stream.seek(0)
     unpack(stream, {"in": tmp_path / "out"}, **ROOMY)
     found = everything(tmp_path / "out")
-    assert found == {"bytes": b"xyz", "folder": None, "folder/deep": None, "folder/deep/file": b"content",
-                     "one": b"content"}  # fmt: skip
+    assert found == {
+        "bytes": b"xyz",
+        "folder": None,
+        "folder/deep": None,
+        "folder/deep/file": b"content",
+        "one": b"content",
+    }
 
 
 def test_the_same_contents_give_the_same_bytes(tmp_path: Path) -> None:
@@ -156,10 +161,20 @@ def test_an_archive_without_an_end_is_an_error_of_its_own(tmp_path: Path) -> Non
 def test_paths_of_a_request_are_moved() -> None:
     places = {"/project": "/in/project", "/project/reports/out": "/out/w0", "/cache": "/in/1"}
     request = {
-        "a": "/project/csrc/x.cu", "b": ["/project/reports/out/deep", {"c": "/cache"}], "d": 7, "e": None,
-        "f": "/projectile", "g": "text with /project in it", "/project": True,
-    }  # fmt: skip
+        "a": "/project/csrc/x.cu",
+        "b": ["/project/reports/out/deep", {"c": "/cache"}],
+        "d": 7,
+        "e": None,
+        "f": "/projectile",
+        "g": "text with /project in it",
+        "/project": True,
+    }
     assert relocate(request, places) == {
-        "a": "/in/project/csrc/x.cu", "b": ["/out/w0/deep", {"c": "/in/1"}], "d": 7, "e": None,
-        "f": "/projectile", "g": "text with /project in it", "/project": True,
-    }  # fmt: skip
+        "a": "/in/project/csrc/x.cu",
+        "b": ["/out/w0/deep", {"c": "/in/1"}],
+        "d": 7,
+        "e": None,
+        "f": "/projectile",
+        "g": "text with /project in it",
+        "/project": True,
+    }

@@ -29,9 +29,10 @@ FIT = ARRAY_BYTES / 2 / (6 * 2 + 8)  # elements: two trials of six targets and t
 
 
 @pytest.mark.parametrize(
-    ("elements", "recipes", "kept"), [(FIT, 1, 2), (FIT, 2, 1), (1e12, 1, 1), (None, 1, 2)],
+    ("elements", "recipes", "kept"),
+    [(FIT, 1, 2), (FIT, 2, 1), (1e12, 1, 1), (None, 1, 2)],
     ids=["they fit", "recipes share the limit", "one is always kept", "their size is not known"],
-)  # fmt: skip
+)
 def test_how_many_trials_are_kept(elements: float | None, recipes: int, kept: int) -> None:
     assert array_trials(workload(elements, recipes=recipes), 6) == kept
 

@@ -25,14 +25,27 @@ PYTHON = Interpreter(path="/usr/bin/python3.11", version="3.11.2", headers=True)
 
 def observation(**changes: Any) -> Observation:
     values: dict[str, Any] = {
-        "python": "3.11.2", "torch": "2.5.0+cu121", "torch_cuda": "12.1", "torch_git": "", "cxx11_abi": False,
-        "numpy": "1.26.4", "cudnn": None, "machine": "x86_64", "cpu_model": "", "cpu_flags_sha256": "",
-        "cpu_capability": "AVX2", "threads": 2, "kernel_release": "", "libc": "", "gpus": [], "settings": {},
+        "python": "3.11.2",
+        "torch": "2.5.0+cu121",
+        "torch_cuda": "12.1",
+        "torch_git": "",
+        "cxx11_abi": False,
+        "numpy": "1.26.4",
+        "cudnn": None,
+        "machine": "x86_64",
+        "cpu_model": "",
+        "cpu_flags_sha256": "",
+        "cpu_capability": "AVX2",
+        "threads": 2,
+        "kernel_release": "",
+        "libc": "",
+        "gpus": [],
+        "settings": {},
         "wheels": {
             "torch": Wheel(version="2.5.0+cu121", record_sha256="a"),
             "numpy": Wheel(version="1.26.4", record_sha256="b"),
         },
-    }  # fmt: skip
+    }
     return Observation(**{**values, **changes})
 
 
@@ -189,9 +202,14 @@ def test_an_environment_s_variables_reach_its_processes_and_are_proven_inside(
     assert seen_other["OMP_NUM_THREADS"] == "2" and "MKL_CBWR" not in seen_other
 
     lent = Task(
-        environment=environment.id, name="conditions", request=made(), scratch=tmp_path / "scratch",
-        log=tmp_path / "log", timeout_s=1, variables={"MKL_CBWR": "SSE"},
-    )  # fmt: skip
+        environment=environment.id,
+        name="conditions",
+        request=made(),
+        scratch=tmp_path / "scratch",
+        log=tmp_path / "log",
+        timeout_s=1,
+        variables={"MKL_CBWR": "SSE"},
+    )
     executor.run(lent)
     assert given[-1][1]["MKL_CBWR"] == "SSE" and given[-1][1]["OMP_NUM_THREADS"] == "2", "another environment's"
 

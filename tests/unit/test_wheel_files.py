@@ -84,7 +84,9 @@ def test_each_kind_of_version_has_its_index_and_only_releases_fall_back_to_pypi(
     spec = Environment(torch=torch, cuda="12.6", python="3.11")
     assert spec.wheel_index == f"https://download.pytorch.org/whl/{index}"
     assert (spec.fallback_index is None) == (torch != "2.9.0") and spec.id() == f"torch{torch}-cu126-py311"
-    assert Environment(torch=torch, cuda="12.6", python="3.11", index="https://own/whl").wheel_index == "https://own/whl"
+    assert (
+        Environment(torch=torch, cuda="12.6", python="3.11", index="https://own/whl").wheel_index == "https://own/whl"
+    )
 
 
 def test_the_name_of_a_wheel_says_what_it_is() -> None:
@@ -193,13 +195,14 @@ def test_two_files_of_one_version_have_pins_of_their_own(tmp_path: Path) -> None
 @pytest.mark.process
 def test_a_bisection_by_date_asks_the_days_that_have_a_wheel(index: str) -> None:
     spec, files = Environment(**NIGHTLY, index=index), fetch_listing(index)
-    found = releases_between(
-        files, "2.9.0.dev20250701", "2.9.0.dev20250801", spec, index, supported_tags("3.11")
-    )
+    found = releases_between(files, "2.9.0.dev20250701", "2.9.0.dev20250801", spec, index, supported_tags("3.11"))
     assert {release.version: bool(release.skipped) for release in found} == {
-        "2.9.0.dev20250701": False, "2.9.0.dev20250703": False, "2.9.0.dev20250710": True, "2.9.0.dev20250711": True,
+        "2.9.0.dev20250701": False,
+        "2.9.0.dev20250703": False,
+        "2.9.0.dev20250710": True,
+        "2.9.0.dev20250711": True,
         "2.9.0.dev20250801": False,
-    }  # fmt: skip
+    }
     with pytest.raises(InputError, match="not a nightly") as caught:
         releases_between(files, "2.9.0.dev20250601", "2.9.0.dev20250801", spec, index, supported_tags("3.11"))
     assert "it keeps nightlies from 2.9.0.dev20250701 to 2.9.0.dev20250801" in caught.value.remedy

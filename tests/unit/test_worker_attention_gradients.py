@@ -15,9 +15,17 @@ from harness.worker.orders import Picked
 from harness.worker.workload import AttentionWorkload
 
 ASKED: dict[str, Any] = {
-    "id": "x", "dtype": "float32", "batch": 2, "heads": 4, "seq_len": 21, "head_dim": 16, "scale": 0.25,
-    "causal": False, "recipes": {"independent": 1}, "backward": True,
-}  # fmt: skip
+    "id": "x",
+    "dtype": "float32",
+    "batch": 2,
+    "heads": 4,
+    "seq_len": 21,
+    "head_dim": 16,
+    "scale": 0.25,
+    "causal": False,
+    "recipes": {"independent": 1},
+    "backward": True,
+}
 OPTIONS: list[dict[str, Any]] = [
     {},
     {"causal": True},
@@ -40,9 +48,15 @@ def forward(asked: AttentionWorkload, arrays: list[Any], tensors: list[Any]) -> 
     given = asked.given(arrays)
     mask = given.mask.astype(np.float64) if asked.mask == "bias" else given.mask
     return truth.attention(
-        *tensors, asked.causal, asked.scale, "float64", mask=mask, keep=given.keep, dropout=asked.dropout,
+        *tensors,
+        asked.causal,
+        asked.scale,
+        "float64",
+        mask=mask,
+        keep=given.keep,
+        dropout=asked.dropout,
         emulates=False,
-    )[0]  # fmt: skip
+    )[0]
 
 
 @pytest.mark.parametrize("block", [1 << 19, 300])

@@ -13,9 +13,16 @@ from harness.worker.orders import Picked
 from harness.worker.workload import AttentionWorkload
 
 ASKED: dict[str, Any] = {
-    "id": "x", "dtype": "float32", "batch": 2, "heads": 6, "seq_len": 33, "head_dim": 16, "scale": 0.25,
-    "causal": False, "recipes": {"independent": 1},
-}  # fmt: skip
+    "id": "x",
+    "dtype": "float32",
+    "batch": 2,
+    "heads": 6,
+    "seq_len": 33,
+    "head_dim": 16,
+    "scale": 0.25,
+    "causal": False,
+    "recipes": {"independent": 1},
+}
 OPTIONS: list[dict[str, Any]] = [
     {"kv_len": 50},
     {"kv_len": 20, "causal": True},

@@ -171,17 +171,22 @@ def test_names() -> None:
 @pytest.mark.parametrize(
     ("said", "undefined", "message"),
     [
-        ("/b/attention.so: undefined symbol: attention_tunables",
-         ["attention_error_string", "attention_tunables", "at::empty()"],
-         "no source defines attention_error_string or attention_tunables; a kernel defines attention_forward, "
-         "attention_error_string and attention_tunables, as csrc/attention.h declares them"),
+        (
+            "/b/attention.so: undefined symbol: attention_tunables",
+            ["attention_error_string", "attention_tunables", "at::empty()"],
+            "no source defines attention_error_string or attention_tunables; a kernel defines attention_forward, "
+            "attention_error_string and attention_tunables, as csrc/attention.h declares them",
+        ),
         ("/b/attention.so: undefined symbol: attention_forward", None, "no source defines attention_forward; a kernel"),
-        ("/b/mine.so: undefined symbol: _Z6helperi", ["helper(int)"],
-         "no file listed in `sources` defines helper(int)"),
+        (
+            "/b/mine.so: undefined symbol: _Z6helperi",
+            ["helper(int)"],
+            "no file listed in `sources` defines helper(int)",
+        ),
         ("libx.so: cannot open shared object file\nmore", [], "libx.so: cannot open shared object file"),
         ("", [], "(no message)"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_loaded_says_what_no_source_defines(
     said: str, undefined: list[str] | None, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,11 +38,22 @@ def compiled(folder: Path, *flags: str, source: Path = SOURCE) -> Path:
 def checked(folder: Path, *flags: str, **changes: Any) -> wire.CheckResult:
     workload = {"id": "w", "dtype": "float32", "batch": 2, "heads": 3, "seq_len": 37, "head_dim": 16, "causal": True}
     request = {
-        "device": "cpu", "driver": str(ROOT / "csrc" / "probes" / "attention_call.cpp"), "sources": [str(SOURCE)],
-        "objects": [str(compiled(folder, *flags))], "include_dirs": [str(ROOT / "csrc")],
-        "flags": {"cxx": [*FLAGS, *flags]}, "batch": 1, "heads": 2, "recipe": "independent", "trial": 0, "seed": 0,
-        "workload": {**workload, "scale": 0.25, "recipes": {"independent": 1}}, "threads": 2, "run_s": 250, **changes,
-    }  # fmt: skip
+        "device": "cpu",
+        "driver": str(ROOT / "csrc" / "probes" / "attention_call.cpp"),
+        "sources": [str(SOURCE)],
+        "objects": [str(compiled(folder, *flags))],
+        "include_dirs": [str(ROOT / "csrc")],
+        "flags": {"cxx": [*FLAGS, *flags]},
+        "batch": 1,
+        "heads": 2,
+        "recipe": "independent",
+        "trial": 0,
+        "seed": 0,
+        "workload": {**workload, "scale": 0.25, "recipes": {"independent": 1}},
+        "threads": 2,
+        "run_s": 250,
+        **changes,
+    }
     return check.check(asked("check", request))
 
 

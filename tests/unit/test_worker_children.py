@@ -38,21 +38,24 @@ children = Children()
 CASES = {
     "burning children": ("left = [fork(burn), fork(burn)]", 2),
     "a child of a thread": (
-        "left = []\nthread = threading.Thread(target=lambda: left.append(fork(burn)))\nthread.start(); thread.join()", 1
+        "left = []\nthread = threading.Thread(target=lambda: left.append(fork(burn)))\nthread.start(); thread.join()",
+        1,
     ),
     "a daemon in its own session": (
         "reading, writing = os.pipe()\n"
         "def inner():\n    os.write(writing, str(os.getpid()).encode()); burn()\n"
         "def outer():\n    os.setsid(); fork(inner)\n"
-        "os.waitpid(fork(outer), 0)\nleft = [int(os.read(reading, 20))]", 1
+        "os.waitpid(fork(outer), 0)\nleft = [int(os.read(reading, 20))]",
+        1,
     ),
     "a child that was waited for": ("os.waitpid(fork(lambda: None), 0)\nleft = []", 0),
     "a tool that was run": ("subprocess.run([sys.executable, '-c', ''], check=True)\nleft = []", 0),
     "a child that has ended, and is not waited for": (
-        "os.waitid(os.P_PID, fork(lambda: None), os.WEXITED | os.WNOWAIT)\nleft = []", 0
+        "os.waitid(os.P_PID, fork(lambda: None), os.WEXITED | os.WNOWAIT)\nleft = []",
+        0,
     ),
     "nothing": ("left = []", 0),
-}  # fmt: skip
+}
 
 
 def run(code: str) -> str:

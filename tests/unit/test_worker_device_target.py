@@ -111,10 +111,16 @@ def measured(
     references = Device(pretended, kernel, 0.0, 2.0, None)
     (kernels if lag_us > 0 else references).lag_us = abs(lag_us)
     request = wire.TimeRequest(
-        workloads=[WORKLOAD], seed=0, threads=1, device="cpu", rows=[["w", "kernel"]],
-        order_seed=0, timing=dataclasses.replace(TIMING, target_s=0.05), expected_sha256={"w": [digest()]},
+        workloads=[WORKLOAD],
+        seed=0,
+        threads=1,
+        device="cpu",
+        rows=[["w", "kernel"]],
+        order_seed=0,
+        timing=dataclasses.replace(TIMING, target_s=0.05),
+        expected_sha256={"w": [digest()]},
         limits={"w": LIMITS},
-    )  # fmt: skip
+    )
     row = wire.Timing("ok", workload="w", target="kernel")
     with ThreadPoolExecutor(1) as pool:
         launch = Measured(request, {"w": AttentionWorkload(WORKLOAD)}, references.peer, kernels.peer, pool)
@@ -144,9 +150,7 @@ def test_samples_that_are_less_than_their_orders_take_are_not(
     assert row.status == "wrong" and f"inconsistent: a {kind} call takes" in row.message
 
 
-def test_hot_samples_must_agree_with_what_more_calls_take_more(
-    pretended: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hot_samples_must_agree_with_what_more_calls_take_more(pretended: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever else is in an order of that process."""
     monkeypatch.setattr(pretended, "LESS_ORDER_US", 1e6)
     row = measured(pretended, CALL_US, 0.4 * CALL_US)

@@ -64,10 +64,14 @@ class Device:
             empty=lambda *_, **__: flush,
             _C=SimpleNamespace(_CudaEventBase=Event),
             cuda=SimpleNamespace(
-                get_device_properties=lambda _: properties, current_device=lambda: 0, synchronize=self.synchronize,
-                current_stream=lambda: self.stream, Event=Event, _sleep=lambda cycles: self.work(cycles / 1.98e9),
+                get_device_properties=lambda _: properties,
+                current_device=lambda: 0,
+                synchronize=self.synchronize,
+                current_stream=lambda: self.stream,
+                Event=Event,
+                _sleep=lambda cycles: self.work(cycles / 1.98e9),
             ),
-        )  # fmt: skip
+        )
         return torch
 
 

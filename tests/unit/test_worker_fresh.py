@@ -13,9 +13,16 @@ from harness.worker.workload import AttentionWorkload
 
 def made(dtype: str = "float32", seq_len: int = 16) -> Fresh:
     request = wire.WorkloadRequest(
-        id="w", dtype=dtype, recipes={"independent": 1}, batch=1, heads=2, seq_len=seq_len, head_dim=16, causal=False,
+        id="w",
+        dtype=dtype,
+        recipes={"independent": 1},
+        batch=1,
+        heads=2,
+        seq_len=seq_len,
+        head_dim=16,
+        causal=False,
         scale=0.25,
-    )  # fmt: skip
+    )
     return Fresh(AttentionWorkload(request), 0)
 
 

@@ -21,9 +21,16 @@ from harness.worker.workload import AttentionWorkload
 
 SHAPE = (1, 2, 16, 8)
 WORKLOAD = wire.WorkloadRequest(
-    id="w", dtype="float32", recipes={"independent": 2}, batch=1, heads=2, seq_len=16, head_dim=8, causal=False,
+    id="w",
+    dtype="float32",
+    recipes={"independent": 2},
+    batch=1,
+    heads=2,
+    seq_len=16,
+    head_dim=8,
+    causal=False,
     scale=0.25,
-)  # fmt: skip
+)
 LIMITS = {"rounding": 16.0, "kernelbench": 1e-4, "strict": 1e-3}
 TIMING = wire.SamplingRequest(0.0, 2, 0.2, 12, 12, 0.0)
 TAKES_NS, READ_NS = 2_000_000, 1_000  # of a call, and of a look at the clock
@@ -156,16 +163,29 @@ def digest() -> str:
 
 
 def measured(
-    references: Peer, kernel: Kernel, *, in_slots: bool = True, other_bits: bool = True, changes: str = "",
-    digests: list[str] | None = None, others: float = 0.0, takes_ns: int = TAKES_NS,
-) -> wire.Timing:  # fmt: skip
+    references: Peer,
+    kernel: Kernel,
+    *,
+    in_slots: bool = True,
+    other_bits: bool = True,
+    changes: str = "",
+    digests: list[str] | None = None,
+    others: float = 0.0,
+    takes_ns: int = TAKES_NS,
+) -> wire.Timing:
     stand_in = StandIn(kernel, in_slots=in_slots, changes=changes, takes_ns=takes_ns)
     request = wire.TimeRequest(
-        workloads=[WORKLOAD], seed=0, threads=1, device="cpu", rows=[["w", "kernel"]],
-        order_seed=0, timing=TIMING, expected_sha256={"w": [digest()] if digests is None else digests},
+        workloads=[WORKLOAD],
+        seed=0,
+        threads=1,
+        device="cpu",
+        rows=[["w", "kernel"]],
+        order_seed=0,
+        timing=TIMING,
+        expected_sha256={"w": [digest()] if digests is None else digests},
         other_bits=other_bits,
         limits={"w": LIMITS},
-    )  # fmt: skip
+    )
     row = wire.Timing("ok", workload="w", target="kernel")
     with ThreadPoolExecutor(1) as pool:
         launch = Measured(request, {"w": AttentionWorkload(WORKLOAD)}, references, stand_in.peer, pool)
@@ -215,9 +235,7 @@ def test_an_answer_that_is_kept_is_wrong_in_a_timed_call(references: Peer) -> No
     assert row.correct is False and row.message.startswith("its output in a timed call is not right: it fails the rou")
 
 
-@pytest.mark.parametrize(
-    ("other_bits", "correct", "said"), [(True, True, ""), (False, False, "not the validated one")]
-)
+@pytest.mark.parametrize(("other_bits", "correct", "said"), [(True, True, ""), (False, False, "not the validated one")])
 def test_other_bits_are_judged_unless_determinism_was_asked_for(
     references: Peer, other_bits: bool, correct: bool, said: str
 ) -> None:

@@ -136,8 +136,10 @@ def test_a_zero_of_cancellation_is_rounding_and_is_no_loss() -> None:
 
 def test_the_greatest_finite_number_is_representable() -> None:
     assert [rounding.greatest(dtype) for dtype in ("float16", "float32", "int64")] == [
-        65504.0, float(np.finfo(np.float32).max), np.inf,
-    ]  # fmt: skip
+        65504.0,
+        float(np.finfo(np.float32).max),
+        np.inf,
+    ]
     want = np.full((1, 64), 65504.0)
     unit = error_scale(want, "float16", np.full((1, 64), np.inf))
     assert not any(agreement.compare(np.full((1, 64), np.inf), want, LIMITS, unit).passed.values())

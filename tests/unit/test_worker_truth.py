@@ -63,9 +63,12 @@ def test_emulation_does_not_depend_on_the_block_size(monkeypatch: pytest.MonkeyP
 
 
 def unit(
-    arrays: tuple[np.ndarray, ...], dtype: str, causal: bool = False, precision: tuple[str, ...] = (),
+    arrays: tuple[np.ndarray, ...],
+    dtype: str,
+    causal: bool = False,
+    precision: tuple[str, ...] = (),
     scale: float = SCALE,
-) -> tuple[np.ndarray, rounding.ErrorScale]:  # fmt: skip
+) -> tuple[np.ndarray, rounding.ErrorScale]:
     exact, emulated = truth.attention(*arrays, causal, scale, dtype, precision=precision)
     ruler = rounding.Ruler(exact, dtype)
     return exact, rounding.ErrorScale(*rounding.measure([emulated], ruler), ruler)

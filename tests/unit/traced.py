@@ -12,9 +12,15 @@ FLOAT = "float32[4]"
 
 
 def op(
-    name: str, reads: Sequence[tuple[str, Place | None]] = (), gives: Sequence[str] = (), line: str = "s.py:1",
-    scalars: Sequence[str] = (), value: str = "", generator: str = "", strides: Sequence[int] = (1,),
-) -> Operator:  # fmt: skip
+    name: str,
+    reads: Sequence[tuple[str, Place | None]] = (),
+    gives: Sequence[str] = (),
+    line: str = "s.py:1",
+    scalars: Sequence[str] = (),
+    value: str = "",
+    generator: str = "",
+    strides: Sequence[int] = (1,),
+) -> Operator:
     """`reads`: digest and source of each input; `gives`: digest of each output. Its index comes from `trace`."""
     return Operator(
         index=-1,

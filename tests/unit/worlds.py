@@ -18,9 +18,17 @@ from harness.schema.run_records import Selection
 DEVICES: tuple[Device, ...] = ("cpu", "cuda")
 A, B = "torch2.1.0-cu121-py311", "torch2.5.0-cu121-py311"
 FILES = {
-    "csrc/attention_binding.cpp", "csrc/attention.h", "csrc/plain.cpp", "csrc/plain.cu", "csrc/ptx.cuh",
-    "own/own.cpp", "own/own.cu", "own/own.h", "p/softmax.py", "p/fast.py",
-}  # fmt: skip
+    "csrc/attention_binding.cpp",
+    "csrc/attention.h",
+    "csrc/plain.cpp",
+    "csrc/plain.cu",
+    "csrc/ptx.cuh",
+    "own/own.cpp",
+    "own/own.cu",
+    "own/own.h",
+    "p/softmax.py",
+    "p/fast.py",
+}
 SHIPPED = ["csrc/attention_binding.cpp", "csrc/attention.h"]
 READS: dict[str, dict[Device, list[str]]] = {
     "plain": {
@@ -70,15 +78,23 @@ FACTS = Facts(
     binding_files=SHIPPED,
     code={kind: f"code of {kind}" for kind in DETERMINES},
     host={
-        "machine": "1f", "architecture": "x86_64", "cpu": "Zen 3", "cores": "8", "memory_gib": "64", "kernel": "6.1",
-        "system": "Debian 12", "compiler": "c++ 12.2", "nvcc": "12.4", "gpus": "H200, GPU-1; H200, GPU-2",
+        "machine": "1f",
+        "architecture": "x86_64",
+        "cpu": "Zen 3",
+        "cores": "8",
+        "memory_gib": "64",
+        "kernel": "6.1",
+        "system": "Debian 12",
+        "compiler": "c++ 12.2",
+        "nvcc": "12.4",
+        "gpus": "H200, GPU-1; H200, GPU-2",
     },
     cpu_flags="avx2",
     inherited={"LD_LIBRARY_PATH": "1"},
     threads=4,
     gpus=2,
     gpu={"uuid": "GPU-1", "name": "H200", "driver": "550", "mig": False, "ecc": True, "power_limit_w": 700.0},
-)  # fmt: skip
+)
 
 
 def made_plan(value: Mapping[str, Any], facts: Facts = FACTS, **selection: Any) -> tuple[Plan, Matrix]:
@@ -120,11 +136,17 @@ def all_keys(plan: Plan, matrix: Matrix) -> dict[tuple[str, str, str, str], dict
         if plan.workload(cell.workload).problem:
             continue  # it has no object code
         swapped = {"environments": list(plan.measured)}
-        add(cell.workload, Place(kind="swap", kernel=cell.kernel, device=cell.device, workload=cell.workload,
-                                 asked=swapped))  # fmt: skip
+        add(
+            cell.workload,
+            Place(kind="swap", kernel=cell.kernel, device=cell.device, workload=cell.workload, asked=swapped),
+        )
     for each in plan.launches:
-        add(str(each.index), Place(kind="launch", environment=each.environment, kernel=each.kernel, device=each.device,
-                                   index=each.index))  # fmt: skip
+        add(
+            str(each.index),
+            Place(
+                kind="launch", environment=each.environment, kernel=each.kernel, device=each.device, index=each.index
+            ),
+        )
     found["run", "", "", ""] = {"": plan.digest}
     return found
 

@@ -10,9 +10,19 @@ from torch import nn
 
 @triton.jit
 def attend(
-    q, k, v, table, out, scale, blocks,
-    HEADS: tl.constexpr, KEY_HEADS: tl.constexpr, GROUP: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    q,
+    k,
+    v,
+    table,
+    out,
+    scale,
+    blocks,
+    HEADS: tl.constexpr,
+    KEY_HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     sequence, key_head = tl.program_id(0), tl.program_id(1)
     rows, columns, tokens = tl.arange(0, GROUP), tl.arange(0, WIDTH), tl.arange(0, BLOCK)
     shared: tl.constexpr = HEADS // KEY_HEADS  # query heads of a key head; tl.dot wants GROUP rows, at least 16
@@ -42,7 +52,17 @@ class ModelNew(nn.Module):
         _, block, key_heads, _ = keys.shape
         out = torch.empty_like(queries)
         attend[(sequences, key_heads)](
-            queries, keys, values, table, out, 1 / math.sqrt(width), table.shape[1],
-            HEADS=heads, KEY_HEADS=key_heads, GROUP=16, WIDTH=width, BLOCK=block,
-        )  # fmt: skip
+            queries,
+            keys,
+            values,
+            table,
+            out,
+            1 / math.sqrt(width),
+            table.shape[1],
+            HEADS=heads,
+            KEY_HEADS=key_heads,
+            GROUP=16,
+            WIDTH=width,
+            BLOCK=block,
+        )
         return out

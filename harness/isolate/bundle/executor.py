@@ -129,10 +129,17 @@ class BundleExecutor(BaseExecutor):
     holds_back = True
 
     def __init__(
-        self, bundle: Bundle, namespaces: Namespaces, root: Path, cache: Path, threads: int,
-        variables: Variables | None = None, *, hands_over_gpus: bool = True,
+        self,
+        bundle: Bundle,
+        namespaces: Namespaces,
+        root: Path,
+        cache: Path,
+        threads: int,
+        variables: Variables | None = None,
+        *,
+        hands_over_gpus: bool = True,
         limits: SandboxLimits | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(cache, threads, variables)
         self.bundle, self.root, self.limits = bundle, root, limits
         self.namespaces: Namespaces = namespaces
@@ -246,7 +253,14 @@ class BundleExecutor(BaseExecutor):
         described, maker = task.scratch / "sandbox.json", self.bundle.maker
         ended = run_child(
             write_sandbox(
-                described, maker, self.namespaces, new, mounts, variables, command, may_trace=task.name in TRACERS,
+                described,
+                maker,
+                self.namespaces,
+                new,
+                mounts,
+                variables,
+                command,
+                may_trace=task.name in TRACERS,
                 processors=task.processors,
                 limits=restraints(
                     task.name, self.limits, rootless=self.namespaces.rootless, sees_gpu=bool(self.devices)

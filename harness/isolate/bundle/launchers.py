@@ -131,9 +131,15 @@ def install_packages(python: str, target: Path) -> dict[str, str]:
     checkout = shipped.ROOT / "pyproject.toml"
     named = ["--requirements", str(checkout)] if checkout.is_file() else importlib.metadata.requires(DISTRIBUTION) or []
     options = [
-        "--no-config", "--quiet", "--target", str(target), f"--python-version={python}",
-        "--python-platform=x86_64-manylinux_2_28", "--only-binary=:all:", "--link-mode=copy",
-    ]  # fmt: skip
+        "--no-config",
+        "--quiet",
+        "--target",
+        str(target),
+        f"--python-version={python}",
+        "--python-platform=x86_64-manylinux_2_28",
+        "--only-binary=:all:",
+        "--link-mode=copy",
+    ]
     done = subprocess.run([*uv_command(), "pip", "install", *options, *named], capture_output=True, text=True)
     if done.returncode:
         raise InfrastructureError(

@@ -187,9 +187,14 @@ class Packer:
         if problems or operators:
             remedy = "mend it; or name what it needs: --keep, and leave it out of this matrix"
             found = self.executor.ask(
-                environment, "calls", wire.CallsRequest(list(map(str, problems)), operators), wire.CallsResult,
-                doing="looking for what the problems call", remedy=remedy, reads=problems,
-            )  # fmt: skip
+                environment,
+                "calls",
+                wire.CallsRequest(list(map(str, problems)), operators),
+                wire.CallsResult,
+                doing="looking for what the problems call",
+                remedy=remedy,
+                reads=problems,
+            )
             for why in found.failures:
                 self._say(f"not known what it calls: {why}; --keep names what it needs")
             seen = found.operators
@@ -205,9 +210,13 @@ class Packer:
     def _prove_image(self, environment: PlannedEnvironment) -> Proof:
         remedy = "nox -s images -- check"
         seen = self.executor.ask(
-            environment.id, "prove", wire.EmptyRequest(), wire.ProveResult, remedy=remedy,
+            environment.id,
+            "prove",
+            wire.EmptyRequest(),
+            wire.ProveResult,
+            remedy=remedy,
             doing=f"{environment.id}: proving its image",
-        )  # fmt: skip
+        )
         if seen.failures:
             why = "; ".join(f"{name}: {why}" for name, why in seen.failures.items())
             raise InfrastructureError(f"{environment.id}: its image does not prove itself: {why}", remedy)

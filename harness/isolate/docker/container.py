@@ -28,9 +28,20 @@ LOOK_S = 0.2  # between looks at whether a task is needed still
 
 @contextlib.contextmanager
 def open_container(
-    engine: Engine, image: str, keeper: str, arguments: Sequence[str], *, limits: SandboxLimits, input_bytes: int,
-    owner: str, users: tuple[int, int], compiles: bool, gpus: str, link: str = "", processors: Sequence[int] = (),
-) -> Iterator[Container]:  # fmt: skip
+    engine: Engine,
+    image: str,
+    keeper: str,
+    arguments: Sequence[str],
+    *,
+    limits: SandboxLimits,
+    input_bytes: int,
+    owner: str,
+    users: tuple[int, int],
+    compiles: bool,
+    gpus: str,
+    link: str = "",
+    processors: Sequence[int] = (),
+) -> Iterator[Container]:
     """A confined container, for as long as the context lasts. `users`: the keeper's id and the task's.
 
     No network, no capability, no new privilege, the engine's seccomp profile, a root file system that cannot be
@@ -171,9 +182,15 @@ class Container:
         return False
 
     def run(
-        self, command: Sequence[str], *, user: int, environment: Mapping[str, str], timeout_s: float,
-        output: Callable[[bytes], None], until: threading.Event | None = None,
-    ) -> tuple[int | None, bool]:  # fmt: skip
+        self,
+        command: Sequence[str],
+        *,
+        user: int,
+        environment: Mapping[str, str],
+        timeout_s: float,
+        output: Callable[[bytes], None],
+        until: threading.Event | None = None,
+    ) -> tuple[int | None, bool]:
         """Run the task: (exit status, or None at its time limit; whether it ran out of time).
 
         ContainerDied where the container died under it.

@@ -164,9 +164,14 @@ class Engine:
             raise InfrastructureError(f"the base image {reference} is not there: {problem}", NO_BASE_REMEDY)
 
     def build(
-        self, context: IO[bytes], *, tag: str, arguments: Mapping[str, str], labels: Mapping[str, str],
+        self,
+        context: IO[bytes],
+        *,
+        tag: str,
+        arguments: Mapping[str, str],
+        labels: Mapping[str, str],
         log: Callable[[str], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Build an image from a tar with the engine's classic builder. BuildFailed with what it printed last.
 
         The build has the network of the engine's host: proxies on its loopback and private resolvers work there too.

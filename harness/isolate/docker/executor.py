@@ -68,9 +68,17 @@ class DockerExecutor(BaseExecutor):
     holds_back = False  # its standard input is a stream over the engine's socket
 
     def __init__(
-        self, engine: Engine, root: Path, cache: Path, threads: int, *, limits: SandboxLimits, gpus: str = "",
-        verify: bool = False, variables: Variables | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        engine: Engine,
+        root: Path,
+        cache: Path,
+        threads: int,
+        *,
+        limits: SandboxLimits,
+        gpus: str = "",
+        verify: bool = False,
+        variables: Variables | None = None,
+    ) -> None:
         """`verify`: check every file of every wheel, also of an image that was checked before."""
         super().__init__(cache, threads, variables)
         self.engine, self.root, self.limits, self.gpus, self.verify = engine, root, limits, gpus, verify

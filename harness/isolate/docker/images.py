@@ -161,9 +161,13 @@ def build_image(
 
 
 def _build(
-    engine: Engine, context: IO[bytes], tag: str, arguments: Mapping[str, str], labels: Mapping[str, str],
+    engine: Engine,
+    context: IO[bytes],
+    tag: str,
+    arguments: Mapping[str, str],
+    labels: Mapping[str, str],
     written: IO[str],
-) -> None:  # fmt: skip
+) -> None:
     lines: list[str] = []
 
     def log(text: str) -> None:
@@ -184,20 +188,25 @@ def _build(
 FAILURES = (
     (
         "pull access denied|manifest unknown|failed to resolve source|lookup registry",
-        "the base image {base} is not there: {words}", 300, NO_BASE_REMEDY,
+        "the base image {base} is not there: {words}",
+        300,
+        NO_BASE_REMEDY,
     ),
     (
-        "[Hh]ash(es)? mismatch|mismatch.*hash", "{wheel} is not the file that was pinned: {words}", 400,
+        "[Hh]ash(es)? mismatch|mismatch.*hash",
+        "{wheel} is not the file that was pinned: {words}",
+        400,
         "do not install it; if the pins are wrong, resolve them again: nox -s pins",
     ),
     ("o space left on device", "the container engine's disk is full: {words}", 200, FULL_REMEDY),
     (
         "dns error|error sending request|Could not connect|[Ff]ailed to fetch",
-        "the package index cannot be reached from the build: {words}", 400,
+        "the package index cannot be reached from the build: {words}",
+        400,
         "check the engine host's network and proxy (HTTPS_PROXY), or name a mirror as `index` in matrix.yaml",
     ),
     ("", "building it failed: {words}", 700, "the whole log: {log}"),
-)  # fmt: skip
+)
 
 
 def explain(tag: str, base: str, problem: str, lines: list[str], log: str) -> InfrastructureError:
@@ -223,9 +232,12 @@ def has_buildkit() -> bool:
 
 
 def _build_with_buildkit(
-    context: IO[bytes], tag: str, arguments: Mapping[str, str], labels: Mapping[str, str],
+    context: IO[bytes],
+    tag: str,
+    arguments: Mapping[str, str],
+    labels: Mapping[str, str],
     log: Callable[[str], None],
-) -> None:  # fmt: skip
+) -> None:
     # The engine's own BuildKit: one in a container of its own would see neither the base nor the host's network.
     command = ["docker", "buildx", "build", f"--builder={builder()}", "--load", "--progress=plain", "--network=host"]
     command.append(f"--tag={tag}")

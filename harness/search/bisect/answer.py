@@ -89,12 +89,15 @@ def find_steps(question: Question, records: Sequence[VersionRecord], labels: pla
                 before=before.version,
                 after=after.version,
                 unknown=versions[left + 1 : right],
-                also=[] if before.torch_cuda == after.torch_cuda else [f"{before.version} was built for CUDA "
-                      f"{before.torch_cuda}, {after.version} for {after.torch_cuda}"],
+                also=[]
+                if before.torch_cuda == after.torch_cuda
+                else [
+                    f"{before.version} was built for CUDA {before.torch_cuda}, {after.version} for {after.torch_cuda}"
+                ],
                 commits=compared(before.torch_git, after.torch_git),
                 differences=[_moved(cell, cells[cell.cell]) for cell in before.cells if cell.cell in moved],
             )
-        )  # fmt: skip
+        )
     return found
 
 

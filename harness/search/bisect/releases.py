@@ -34,7 +34,12 @@ def in_order(good: str, bad: str) -> tuple[Version, Version]:
 
 
 def releases_between(
-    files: Sequence[Listed], good: str, bad: str, spec: Environment, index: str, supported: frozenset[tags.Tag],
+    files: Sequence[Listed],
+    good: str,
+    bad: str,
+    spec: Environment,
+    index: str,
+    supported: frozenset[tags.Tag],
     package: str = "torch",
 ) -> list[Release]:
     """Every release from `good` to `bad`, in order; of two nightlies every nightly, of two release candidates every

@@ -291,9 +291,14 @@ def _question(subject: Subject, options: Options, prepared: Prepared, matrix: Ma
         )
     package, index = subject.component or "torch", PYPI if subject.component else base.index
     releases = releases_between(
-        fetch_listing(index, package), subject.good, subject.bad, base.spec, index, supported_tags(base.spec.python),
+        fetch_listing(index, package),
+        subject.good,
+        subject.bad,
+        base.spec,
+        index,
+        supported_tags(base.spec.python),
         package,
-    )  # fmt: skip
+    )
     for end in (releases[0], releases[-1]):
         if end.skipped:
             name = subject.component or "PyTorch"
@@ -367,8 +372,13 @@ def run_bisection(
         question = recorded(folder, Question, ask)
         print_question(question)
         record = Bisection(
-            subject=subject, options=options, matrix=matrix, prepared=prepared, folder=folder, question=question,
+            subject=subject,
+            options=options,
+            matrix=matrix,
+            prepared=prepared,
+            folder=folder,
+            question=question,
             keep=keep,
-        ).run()  # fmt: skip
+        ).run()
     print_table(record)
     return folder, record

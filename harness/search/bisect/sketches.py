@@ -21,9 +21,7 @@ RESOLUTION = 2.0**-34  # of the largest magnitude: of projections, which average
 
 def sketch_truths(arrays: Arrays) -> dict[str, TruthSketch]:
     """Return a sketch of each stored float64 result, by its name: recipe, trial and output."""
-    return {
-        name: sketch(array) for name, array in arrays.items() if output_of_truth(name.split("/", 2)[2]) is not None
-    }
+    return {name: sketch(array) for name, array in arrays.items() if output_of_truth(name.split("/", 2)[2]) is not None}
 
 
 def sketch(array: np.ndarray) -> TruthSketch:

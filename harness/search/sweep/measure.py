@@ -69,9 +69,17 @@ def compare(incumbent: Times, this: Times) -> tuple[list[Compared], str]:
         base, own = [ours[block] for block in blocks], [theirs[block] for block in blocks]
         ratio, low, high = ratio_of(base, own, LEVEL)
         found.append(
-            Compared(environment=environment, workload=workload, mode=mode, incumbent_us=base, this_us=own,
-                     ratio=ratio, low=low, high=high)
-        )  # fmt: skip
+            Compared(
+                environment=environment,
+                workload=workload,
+                mode=mode,
+                incumbent_us=base,
+                this_us=own,
+                ratio=ratio,
+                low=low,
+                high=high,
+            )
+        )
     return found, ""
 
 

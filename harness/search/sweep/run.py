@@ -251,8 +251,13 @@ def run_sweep(
         question = recorded(folder, SweepQuestion, lambda: asked)
         answer.print_question(question)
         record = Sweep(
-            subject=subject, options=options, budget_s=budget_s, matrix=matrix, folder=folder, question=question,
+            subject=subject,
+            options=options,
+            budget_s=budget_s,
+            matrix=matrix,
+            folder=folder,
+            question=question,
             write=write,
-        ).run()  # fmt: skip
+        ).run()
     answer.print_table(record)
     return folder, record

@@ -67,10 +67,14 @@ def profile_changes(base: ProfileRecord, this: ProfileRecord) -> list[OperatorCh
 
     (before_us, before), (after_us, after) = by_name(base), by_name(this)
     changes = [
-        OperatorChange(name=name, before_us=before_us.get(name), after_us=after_us.get(name),
-                       calls=(before.get(name, 0), after.get(name, 0)))
+        OperatorChange(
+            name=name,
+            before_us=before_us.get(name),
+            after_us=after_us.get(name),
+            calls=(before.get(name, 0), after.get(name, 0)),
+        )
         for name in before.keys() | after.keys()
-    ]  # fmt: skip
+    ]
     return sorted(changes, key=lambda change: (-abs(change.delta_us), change.name))
 
 

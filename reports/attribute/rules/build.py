@@ -24,11 +24,15 @@ def inputs_moved(case: CaseFacts) -> Cause | None:
     if not cells or case.alone:
         return None
     return make(
-        case, causes.INPUTS_MOVED, DECISIVE, "inputs_moved", cells,
+        case,
+        causes.INPUTS_MOVED,
+        DECISIVE,
+        "inputs_moved",
+        cells,
         [cell.seen(cell.inputs.seen.text, cell.inputs.seen.record) for cell in cells[:6]],
         figures=[figures.cells_figure("Trials within tolerance, on other inputs", cells)],
         group=("inputs", case.environment),
-    )  # fmt: skip
+    )
 
 
 def broken_environment(case: CaseFacts) -> Cause | None:
@@ -36,10 +40,16 @@ def broken_environment(case: CaseFacts) -> Cause | None:
     if stack is None:
         return None
     return make(
-        case, causes.ENVIRONMENT_CONFOUNDER, DECISIVE, "broken_environment", case.cells,
+        case,
+        causes.ENVIRONMENT_CONFOUNDER,
+        DECISIVE,
+        "broken_environment",
+        case.cells,
         [Seen(text=stack.message or stack.status, record=f"environments/{stack.id}.json")],
-        group=("environment", stack.id), environment=stack.id, why=stack.message or stack.status.replace("_", " "),
-    )  # fmt: skip
+        group=("environment", stack.id),
+        environment=stack.id,
+        why=stack.message or stack.status.replace("_", " "),
+    )
 
 
 def build_failed(case: CaseFacts) -> Cause | None:
@@ -53,15 +63,19 @@ def build_failed(case: CaseFacts) -> Cause | None:
     known = all(build is not None and build.compiler and build.flags for build in case.builds)
     alike = known and not case.build_inputs and compiler_refuses(build)
     return make(
-        case, causes.UNSUPPORTED_COMBINATION if alike else causes.BUILD_MOVED, DECISIVE,
-        "build_refused" if alike else "build_failed", cells,
+        case,
+        causes.UNSUPPORTED_COMBINATION if alike else causes.BUILD_MOVED,
+        DECISIVE,
+        "build_refused" if alike else "build_failed",
+        cells,
         [Seen(text=build.message or "the build failed", record=pointer), *case.build_inputs],
         ruled_out=[
             RuledOut(rival="the kernel's results", how="there are none to compare", record=pointer),
             RuledOut(rival="compiler and flags", how="the same in both builds", record=pointer) if alike else None,
         ],
-        measured=True, where=f"in {case.versions[build is case.builds[1]]}",
-    )  # fmt: skip
+        measured=True,
+        where=f"in {case.versions[build is case.builds[1]]}",
+    )
 
 
 def does_not_build(case: CaseFacts) -> Cause | None:
@@ -75,14 +89,20 @@ def does_not_build(case: CaseFacts) -> Cause | None:
     message = builds[-1].message or "the build failed"
     alike = RuledOut(rival="the upgrade", how=f"{case.versions[0]} fails alike", record=pointers[0])
     return make(
-        case, causes.DOES_NOT_BUILD, STRONG, "does_not_build", cells,
+        case,
+        causes.DOES_NOT_BUILD,
+        STRONG,
+        "does_not_build",
+        cells,
         [
             Seen(text=f"{build.environment}: {build.message or 'the build failed'}", record=pointer)
             for build, pointer in zip(builds, pointers, strict=True)
         ],
         ruled_out=[None if case.alone else alike],
-        group=("does not build", case.kernel, message), where=where_all(case), message=ended(message),
-    )  # fmt: skip
+        group=("does not build", case.kernel, message),
+        where=where_all(case),
+        message=ended(message),
+    )
 
 
 SWAPPED = {
@@ -141,7 +161,9 @@ def code_moved(case: CaseFacts) -> Cause | None:
     swapped = Seen(text=SWAPPED[OBJECT], record=case.swap[1].path) if case.swap and follows == OBJECT else None
     compiler = RuledOut(rival="compiler and flags", how="the same in both builds", record=case.code.seen.record)
     return make(
-        case, causes.BUILD_MOVED if differences else causes.KERNEL_CODE_MOVED, grade,
+        case,
+        causes.BUILD_MOVED if differences else causes.KERNEL_CODE_MOVED,
+        grade,
         "build_moved" if differences else "loaded_code_moved" if case.brings_code else "source_compiles_otherwise",
         cells,
         [*_moved_seen(cells), case.code.seen, *differences, *_swap_seen(case), *([HEADERS] if headers else [])],
@@ -150,9 +172,10 @@ def code_moved(case: CaseFacts) -> Cause | None:
             excluded("what runs around the kernel", swapped),
             compiler if not differences and not case.brings_code else None,
         ],
-        figures=_figures(case, cells), what=died_here if cells[0].dies_on_one_side else became(cells[0]),
+        figures=_figures(case, cells),
+        what=died_here if cells[0].dies_on_one_side else became(cells[0]),
         differences=in_words(differences),
-    )  # fmt: skip
+    )
 
 
 OF_WHEELS = "torch_cuda"  # what differs between two of PyTorch's own wheels, whichever version they are
@@ -181,15 +204,20 @@ def environment_confounder(case: CaseFacts) -> Cause | None:
     torch = RuledOut(rival="PyTorch's version", how="both environments hold the very same PyTorch")
     names = [each.text for each in differences] or ["nothing recorded but PyTorch's own version"]
     return make(
-        case, causes.ENVIRONMENT_CONFOUNDER, grade, "environment_confounder", cells,
+        case,
+        causes.ENVIRONMENT_CONFOUNDER,
+        grade,
+        "environment_confounder",
+        cells,
         [*_moved_seen(cells), case.code.seen, *_swap_seen(case), *(Seen(text=each.text) for each in differences[:8])],
         ruled_out=[
             *_rivals(case, cells),
             excluded("the kernel's code and build", case.code),
             torch if case.one_torch else None,
         ],
-        figures=_figures(case, cells), differences=listed(names),
-    )  # fmt: skip
+        figures=_figures(case, cells),
+        differences=listed(names),
+    )
 
 
 SAME_BINARY = {
@@ -210,7 +238,11 @@ def variables_decide(case: CaseFacts) -> Cause | None:
     if case.unsteady:
         grade = STRONG if case.fault_comes_with_variables else SUGGESTIVE
     return make(
-        case, causes.ENVIRONMENT_CONFOUNDER, grade, "variables_decide", case.failing or [cell],
+        case,
+        causes.ENVIRONMENT_CONFOUNDER,
+        grade,
+        "variables_decide",
+        case.failing or [cell],
         [cell.why, *(Seen(text=text) for text in names), cell.seen(runs, trials.path)],
         ruled_out=[
             RuledOut(
@@ -220,6 +252,7 @@ def variables_decide(case: CaseFacts) -> Cause | None:
             )
         ],
         command=case.explain([cell]),
-        figures=[figures.crossed_figure(trials)], variables=listed(names),
+        figures=[figures.crossed_figure(trials)],
+        variables=listed(names),
         where="in both environments, whichever PyTorch and code they have" if follows else "in one of the environments",
-    )  # fmt: skip
+    )

@@ -31,7 +31,10 @@ def wrong_stream(case: CaseFacts) -> Cause | None:
     text = "right on the current stream; on another one it reads its inputs before that stream has written them"
     passes_alone = RuledOut(rival="the algorithm", how="every trial passes where nothing else is on the device")
     return make(
-        case, causes.WRONG_STREAM, DECISIVE if proven else STRONG, "wrong_stream",
+        case,
+        causes.WRONG_STREAM,
+        DECISIVE if proven else STRONG,
+        "wrong_stream",
         [cell for cell, _ in (*escaped, *aside)],
         [
             *(seen for seen, _ in launches),
@@ -43,7 +46,7 @@ def wrong_stream(case: CaseFacts) -> Cause | None:
             for cell, each in aside[:1]
         ],
         group=("stream", case.kernel),
-    )  # fmt: skip
+    )
 
 
 def _launches_seen(case: CaseFacts, cell: CellFacts, environment: str) -> tuple[Seen, bool]:
@@ -76,7 +79,11 @@ def second_device(case: CaseFacts) -> Cause | None:
     first, conditions, second = found[0]
     title, there = f"By the GPU that holds the tensors, {first.workload}", "with tensors on a second GPU "
     cause = make(
-        case, causes.MASKED_BY_INPUTS, STRONG, "second_device", [cell for cell, _, _ in found],
+        case,
+        causes.MASKED_BY_INPUTS,
+        STRONG,
+        "second_device",
+        [cell for cell, _, _ in found],
         [
             cell.seen_in(tried.environment, there + (each.message or each.status.replace("_", " ")), tried.path)
             for cell, tried, each in found[:4]
@@ -87,7 +94,7 @@ def second_device(case: CaseFacts) -> Cause | None:
         ],
         figures=[figures.conditions_figure(title, [*_on_the_current(conditions, second), second], conditions.path)],
         fix="run on the GPU that holds the tensors, in C++ with c10::cuda::CUDAGuard; test on one that is not current",
-    )  # fmt: skip
+    )
     return replace(cause, aside=True)
 
 
@@ -110,10 +117,14 @@ def writes_inputs(case: CaseFacts) -> Cause | None:
         return None
     changed = "the call had changed its inputs in "
     return make(
-        case, causes.INPUTS_MOVED, DECISIVE, "writes_inputs", [cell for cell, _ in sides],
+        case,
+        causes.INPUTS_MOVED,
+        DECISIVE,
+        "writes_inputs",
+        [cell for cell, _ in sides],
         [cell.seen_in(s.environment, changed + number(s.inputs_mutated, "trial"), s.record) for cell, s in sides[:4]],
         group=("writes its inputs", case.kernel),
-    )  # fmt: skip
+    )
 
 
 def keeps_state(case: CaseFacts) -> Cause | None:
@@ -133,15 +144,18 @@ def keeps_state(case: CaseFacts) -> Cause | None:
     evidence += [cell.seen_in(each.environment, chance, each.path) for cell, each in case.settling]
     how = again if case.remembered else chance
     return make(
-        case, causes.PREDECESSOR_SENSITIVITY, DECISIVE if case.remembered and case.memory_clean else STRONG,
+        case,
+        causes.PREDECESSOR_SENSITIVITY,
+        DECISIVE if case.remembered and case.memory_clean else STRONG,
         "keeps_state",
-        [cell for cell, _ in (*case.remembered, *case.settling)], evidence,
+        [cell for cell, _ in (*case.remembered, *case.settling)],
+        evidence,
         ruled_out=[
             RuledOut(rival="a race", how=how, record=evidence[0].record),
             excluded("uninitialised memory", case.memory_clean),
         ],
         group=("keeps state", case.kernel),
-    )  # fmt: skip
+    )
 
 
 DRAWN = "fresh processes give different bits on all inputs, and each process repeats its own"
@@ -155,7 +169,10 @@ def drawn_once(case: CaseFacts) -> Cause | None:
         return None
     how = "within a process the bits are the same at each call"
     return make(
-        case, causes.INPUTS_MOVED, STRONG if case.memory_clean else SUGGESTIVE, "drawn_once",
+        case,
+        causes.INPUTS_MOVED,
+        STRONG if case.memory_clean else SUGGESTIVE,
+        "drawn_once",
         [cell for cell, _ in found],
         [cell.seen_in(each.environment, f"{len(each.sequences)} {DRAWN}", each.path) for cell, each in found[:4]],
         ruled_out=[
@@ -163,7 +180,7 @@ def drawn_once(case: CaseFacts) -> Cause | None:
             excluded("uninitialised memory", case.memory_clean),
         ],
         group=("drawn once", case.kernel),
-    )  # fmt: skip
+    )
 
 
 def predecessor(case: CaseFacts) -> Cause | None:
@@ -178,11 +195,15 @@ def predecessor(case: CaseFacts) -> Cause | None:
         evidence.append(cell.seen(f"runs within tolerance: {rates}", spread.path))
     certain = all(spread.settled and (_by_calls(spread) or _agree(cell, spread)) for cell, spread in spreads)
     return make(
-        case, causes.PREDECESSOR_SENSITIVITY, DECISIVE if case.memory_clean and certain else STRONG, "predecessor",
-        [cell for cell, _ in spreads], evidence,
+        case,
+        causes.PREDECESSOR_SENSITIVITY,
+        DECISIVE if case.memory_clean and certain else STRONG,
+        "predecessor",
+        [cell for cell, _ in spreads],
+        evidence,
         ruled_out=[excluded("uninitialised memory", case.memory_clean), excluded("a race", case.steady)],
         figures=[figures.spread_figure(f"By what ran just before, {cell.workload}", s) for cell, s in spreads[:2]],
-    )  # fmt: skip
+    )
 
 
 def _by_calls(spread: Spread) -> bool:
@@ -203,6 +224,12 @@ def not_repeatable(case: CaseFacts) -> Cause | None:
     sized = [seen for seen in (case.order_of_sums, case.silence_on("race")) if seen is not None]
     right = Seen(text="every run of every trial is within tolerance", record=cells[0].record)
     return make(
-        case, causes.NOT_REPEATABLE, DECISIVE, "not_repeatable", cells, [*case.unsteady[:4], *sized],
-        ruled_out=[excluded("a wrong result", right)], figures=[repeat_figure(case)],
-    )  # fmt: skip
+        case,
+        causes.NOT_REPEATABLE,
+        DECISIVE,
+        "not_repeatable",
+        cells,
+        [*case.unsteady[:4], *sized],
+        ruled_out=[excluded("a wrong result", right)],
+        figures=[repeat_figure(case)],
+    )

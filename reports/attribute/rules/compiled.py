@@ -22,10 +22,13 @@ def compiled_code_moved(case: CaseFacts) -> Cause | None:
     unmoved in both environments, tells the compiler from the operator; generated code that ran in the other
     environment, and took its result along, shows that it is why."""
     cells = [
-        cell for cell in case.moved
-        if cell.compiled is not None and cell.compiled.state == DIFFERS
-        and cell.inputs.state == SAME and cell.bits.state == DIFFERS
-    ]  # fmt: skip
+        cell
+        for cell in case.moved
+        if cell.compiled is not None
+        and cell.compiled.state == DIFFERS
+        and cell.inputs.state == SAME
+        and cell.bits.state == DIFFERS
+    ]
     follows = case.swap[1].follows if case.swap else None
     plain = [cell.plain for cell in cells if cell.plain is not None]
     if case.alone or case.one_torch or not cells or follows not in (None, OBJECT) or any(each.moved for each in plain):
@@ -38,7 +41,11 @@ def compiled_code_moved(case: CaseFacts) -> Cause | None:
     grade = DECISIVE if follows == OBJECT else STRONG if unmoved is not None else SUGGESTIVE
     swapped = Seen(text=EXCHANGED, record=case.swap[1].path) if case.swap and follows == OBJECT else None
     return make(
-        case, causes.COMPILED_CODE_MOVED, grade if not case.unsteady else SUGGESTIVE, "compiled_code_moved", cells,
+        case,
+        causes.COMPILED_CODE_MOVED,
+        grade if not case.unsteady else SUGGESTIVE,
+        "compiled_code_moved",
+        cells,
         [
             *(each.why for each in cells[:3]),
             cell.seen(made.generated_text, made.record),
@@ -50,5 +57,6 @@ def compiled_code_moved(case: CaseFacts) -> Cause | None:
             RuledOut(rival="the plain operator", how=unmoved.text, record=unmoved.record) if unmoved else None,
             excluded("what runs around the kernel", swapped) if case.is_kernel else None,
         ],
-        figures=[figures.recipes_figure(cell)], what=became(cell),
-    )  # fmt: skip
+        figures=[figures.recipes_figure(cell)],
+        what=became(cell),
+    )

@@ -32,8 +32,11 @@ def component_moved(case: CaseFacts) -> Cause | None:
     sure = both and not case.unsteady and not case.follows_poison
     alike = [other for other in case.moved if other.verdict == cell.verdict]
     return make(
-        case, causes.COMPONENT_MOVED, DECISIVE if sure else STRONG,
-        "component_moved" if kind == COMPONENT else "component_together", [cell, *alike],
+        case,
+        causes.COMPONENT_MOVED,
+        DECISIVE if sure else STRONG,
+        "component_moved" if kind == COMPONENT else "component_together",
+        [cell, *alike],
         [
             cell.why,
             *(cell.seen(put_where(each, case), each.path) for _, each, _ in found),
@@ -45,10 +48,13 @@ def component_moved(case: CaseFacts) -> Cause | None:
             RuledOut(rival="PyTorch's version", how=HELD, record=exchange.path) if both else None,
             excluded("chance", case.steady),
         ],
-        figures=[figures.exchange_figure(exchange)], what=became(cell), fix=fix_of(exchange, cell.verdict),
+        figures=[figures.exchange_figure(exchange)],
+        what=became(cell),
+        fix=fix_of(exchange, cell.verdict),
         command=_next(case, exchange, cell.workload, "correctness"),
-        **named(exchange), held=held_with(exchange),
-    )  # fmt: skip
+        **named(exchange),
+        held=held_with(exchange),
+    )
 
 
 def sole_package(case: CaseFacts) -> Cause | None:
@@ -58,12 +64,18 @@ def sole_package(case: CaseFacts) -> Cause | None:
         return None
     sure = not sole.others and not case.unsteady and not case.follows_poison
     return make(
-        case, causes.COMPONENT_MOVED, DECISIVE if sure else STRONG, "sole_package", moved,
+        case,
+        causes.COMPONENT_MOVED,
+        DECISIVE if sure else STRONG,
+        "sole_package",
+        moved,
         [moved[0].why, *differ(sole)],
         ruled_out=[excluded("the inputs", moved[0].inputs), SAME_PYTORCH, excluded("chance", case.steady)],
-        what=became(moved[0]), fix=fix_of(sole, moved[0].verdict),
-        command=_next(case, sole, moved[0].workload, "correctness"), **named(sole),
-    )  # fmt: skip
+        what=became(moved[0]),
+        fix=fix_of(sole, moved[0].verdict),
+        command=_next(case, sole, moved[0].workload, "correctness"),
+        **named(sole),
+    )
 
 
 def sole_package_of_time(change: TimeChange) -> Cause | None:
@@ -72,10 +84,16 @@ def sole_package_of_time(change: TimeChange) -> Cause | None:
     if sole is None:
         return None
     return make_of_time(
-        change, causes.COMPONENT_MOVED, STRONG if sole.others else DECISIVE, "sole_package_of_time", differ(sole),
-        [SAME_PYTORCH], fix=fix_of(sole, change.verdict),
-        command=_next(change.case, sole, change.cells[0].workload, "latency"), **named(sole),
-    )  # fmt: skip
+        change,
+        causes.COMPONENT_MOVED,
+        STRONG if sole.others else DECISIVE,
+        "sole_package_of_time",
+        differ(sole),
+        [SAME_PYTORCH],
+        fix=fix_of(sole, change.verdict),
+        command=_next(change.case, sole, change.cells[0].workload, "latency"),
+        **named(sole),
+    )
 
 
 def _sole(case: CaseFacts) -> Sole | None:
@@ -120,9 +138,16 @@ def _next(case: CaseFacts, exchange: Exchange | Sole, workload: str, what: str) 
     if not later or "--bundle" in command:
         return ""
     return bisect_command(
-        command, component=exchange.package, good=one, bad=two, torch=case.environment, kernel=case.kernel or None,
-        workload=workload, device=case.device, what=what,
-    )  # fmt: skip
+        command,
+        component=exchange.package,
+        good=one,
+        bad=two,
+        torch=case.environment,
+        kernel=case.kernel or None,
+        workload=workload,
+        device=case.device,
+        what=what,
+    )
 
 
 def fix_of(exchange: Exchange | Sole, verdict: str) -> str:
@@ -146,13 +171,19 @@ def component_of_time(change: TimeChange) -> Cause | None:
     both = not exchange.one_way and len({each.package for _, each in found}) == 1
     held = RuledOut(rival="PyTorch's version", how="held: it made no such difference", record=exchange.path)
     return make_of_time(
-        change, causes.COMPONENT_MOVED, DECISIVE if both else STRONG, "component_of_time",
+        change,
+        causes.COMPONENT_MOVED,
+        DECISIVE if both else STRONG,
+        "component_of_time",
         [
             cell.seen(put_where(exchange, case), exchange.path),
             *(Seen(text=text, record=exchange.path) for text in exchange.problems),
             *([NOT_BOTH] if exchange.one_way else []),
         ],
-        [held if both else None], [figures.exchange_figure(exchange, times=True)],
-        fix=fix_of(exchange, change.verdict), command=_next(case, exchange, cell.workload, "latency"),
-        **named(exchange), held=held_with(exchange),
-    )  # fmt: skip
+        [held if both else None],
+        [figures.exchange_figure(exchange, times=True)],
+        fix=fix_of(exchange, change.verdict),
+        command=_next(case, exchange, cell.workload, "latency"),
+        **named(exchange),
+        held=held_with(exchange),
+    )

@@ -61,8 +61,11 @@ def range_overflow(case: CaseFacts) -> Cause | None:
     at_once = _wrong_at_once(every)
     certain = (infinite or overflowed) and at_once and not case.unsteady
     return make(
-        case, causes.RANGE_OVERFLOW, SUGGESTIVE if finite else DECISIVE if certain else STRONG,
-        "limited_range" if finite else "range_overflow", every,
+        case,
+        causes.RANGE_OVERFLOW,
+        SUGGESTIVE if finite else DECISIVE if certain else STRONG,
+        "limited_range" if finite else "range_overflow",
+        every,
         [*evidence, *was_so(every)],
         ruled_out=[
             RuledOut(rival="the algorithm", how="ordinary inputs pass", record=every[0].record),
@@ -70,7 +73,7 @@ def range_overflow(case: CaseFacts) -> Cause | None:
             *steady_rivals(case),
         ],
         figures=[figures.recipes_figure(every[0]), figures.inputs_figure(every[0])],
-    )  # fmt: skip
+    )
 
 
 def _wrong_at_once(cells: list[CellFacts]) -> Seen | None:
@@ -128,12 +131,17 @@ def _out_of_range(
     title = f"The same numbers in other types, {first.workload}"
     drawn = figures.conditions_figure(title, conditions.ran, conditions.path)
     return make(
-        case, causes.RANGE_OVERFLOW, DECISIVE if certain else STRONG, sentence, cells,
+        case,
+        causes.RANGE_OVERFLOW,
+        DECISIVE if certain else STRONG,
+        sentence,
+        cells,
         [*(rates_seen(*each) for each in found[:2]), *shown, *was_so(cells)],
         ruled_out=[RuledOut(rival=rival, how=how, record=conditions.path) if how else None, *steady_rivals(case)],
         figures=[figures.inputs_figure(first) if sentence == "right_when_smaller" else drawn],
-        fix=fix, **names,
-    )  # fmt: skip
+        fix=fix,
+        **names,
+    )
 
 
 def right_when_smaller(case: CaseFacts) -> Cause | None:
@@ -150,12 +158,17 @@ def right_when_smaller(case: CaseFacts) -> Cause | None:
     text = "the truth on the smaller inputs is that on the full ones, times a power of two"
     text = text if scales else "NaN or infinity at full size, and none on the smaller inputs"
     return _out_of_range(
-        case, found, "right_when_smaller", bool(scales and infinite and first and case.memory_clean),
+        case,
+        found,
+        "right_when_smaller",
+        bool(scales and infinite and first and case.memory_clean),
         [Seen(text=text, record=found[0][1].path)],
-        "the algorithm, and rounding", "a power of two changes neither" if scales else "",
-        fix=WIDER_SUMS if _not_by_logits(found) else "", logits=_not_by_logits(found),
+        "the algorithm, and rounding",
+        "a power of two changes neither" if scales else "",
+        fix=WIDER_SUMS if _not_by_logits(found) else "",
+        logits=_not_by_logits(found),
         smaller=listed(small.condition.label for each in found if (small := _smaller_is_right(*each)) is not None),
-    )  # fmt: skip
+    )
 
 
 WIDER_SUMS = "compute products and sums of the inputs in a wider type; the exponential of the logits is not what fails"
@@ -271,13 +284,17 @@ def masked_by_inputs(case: CaseFacts) -> Cause | None:
     firm = not hidden and all(cell.bits.state == SAME or cell.row.alone for cell in every)
     firm = firm and all(cell.first_right(INDEPENDENT) is False for cell in every if cell.fails_on(INDEPENDENT))
     return make(
-        case, causes.MASKED_BY_INPUTS, DECISIVE if firm and (case.steady or case.memory_clean) else STRONG, "masked",
+        case,
+        causes.MASKED_BY_INPUTS,
+        DECISIVE if firm and (case.steady or case.memory_clean) else STRONG,
+        "masked",
         every,
         [*evidence, *was_so(every)],
         ruled_out=[None if case.alone else excluded("the upgrade", every[0].bits), *steady_rivals(case)],
         figures=[figures.recipes_figure(every[0]) if known else None, figures.inputs_figure(every[0])],
-        which=which, fix=TO_INDEPENDENT if cells else TO_LARGE if hidden else _to_others(tried),
-    )  # fmt: skip
+        which=which,
+        fix=TO_INDEPENDENT if cells else TO_LARGE if hidden else _to_others(tried),
+    )
 
 
 # -- logits that are larger still --------------------------------------------------------------------------

@@ -57,12 +57,16 @@ def clock_or_load(change: TimeChange) -> Cause | None:
     )
     alike = f"{change.around.alike} of {change.around.total} other targets became {change.word} too"
     return make_of_time(
-        change, causes.LATENCY_CLOCK_OR_LOAD,
+        change,
+        causes.LATENCY_CLOCK_OR_LOAD,
         DECISIVE if by_clock and everywhere else STRONG if certain else SUGGESTIVE,
-        "clock_or_load", [*own_load, *others, *load],
+        "clock_or_load",
+        [*own_load, *others, *load],
         [RuledOut(rival="one operator", how=alike) if everywhere else None],
-        group=("machine", what), measured=bool(certain), what=what,
-    )  # fmt: skip
+        group=("machine", what),
+        measured=bool(certain),
+        what=what,
+    )
 
 
 def _busier_in_every_launch(change: TimeChange, kind: str, who: str) -> list[Seen]:
@@ -92,7 +96,9 @@ def operator(change: TimeChange) -> Cause | None:
     moved = any(operators_moved(*cell.sides) for cell in cells)
     operators = cells[0].sides[1].operators
     return make_of_time(
-        change, causes.LATENCY_OPERATOR, STRONG if moved or change.around.steady else SUGGESTIVE,
+        change,
+        causes.LATENCY_OPERATOR,
+        STRONG if moved or change.around.steady else SUGGESTIVE,
         "another_operator" if moved else "same_operator",
         [operators_seen(*cells[0].sides, case.versions)] if operators else [],
         [
@@ -100,7 +106,7 @@ def operator(change: TimeChange) -> Cause | None:
             None if case.is_operator else RuledOut(rival="the kernel", how="a reference's time does not depend on it"),
         ],
         group=("operator", *sorted(operator_names(operators))) if operators else (),
-    )  # fmt: skip
+    )
 
 
 def _from_profile(change: TimeChange, found: Profiles) -> Cause | None:
@@ -129,22 +135,31 @@ def _from_profile(change: TimeChange, found: Profiles) -> Cause | None:
         f"{case.versions[0]}{medians}; the operators named make {min(share, 1):.0%} of the change under the profiler"
     )
     cause = make_of_time(
-        change, causes.LATENCY_OPERATOR, DECISIVE if certain else STRONG, "operators_of_profile",
+        change,
+        causes.LATENCY_OPERATOR,
+        DECISIVE if certain else STRONG,
+        "operators_of_profile",
         [cell.seen(text, found.path), *lines_seen(case, cell)],
         [machine_ruled_out(change)],
         [profile_figure(found)],
         group=("profile", operators),
         # The same operators, only slower, may be slowed by whatever else moved.
-        measured=not all(each.alike for each in leading), operators=operators,
-    )  # fmt: skip
+        measured=not all(each.alike for each in leading),
+        operators=operators,
+    )
     swapped = another_backend(case, cell)
     if swapped is None:
         return cause
     chosen = make_of_time(
-        change, causes.DEFAULT_BACKEND_MOVED, STRONG, "backend_chosen",
+        change,
+        causes.DEFAULT_BACKEND_MOVED,
+        STRONG,
+        "backend_chosen",
         [Seen(text=f"by its profiles: {swapped.text}", record=swapped.record)],
-        group=("default", swapped.before, swapped.here), before=swapped.before, here=swapped.here,
-    )  # fmt: skip
+        group=("default", swapped.before, swapped.here),
+        before=swapped.before,
+        here=swapped.here,
+    )
     return combined(cause, chosen)
 
 
@@ -175,12 +190,18 @@ def many_small_calls(change: TimeChange) -> Cause | None:
     text = f"an operator takes {apart(change.case.versions, brief_time(before / one), brief_time(here / two))}"
     how = "each call of an operator takes less time than before"
     return make_of_time(
-        change, causes.LATENCY_LAUNCH_OVERHEAD, STRONG, "many_small_calls",
+        change,
+        causes.LATENCY_LAUNCH_OVERHEAD,
+        STRONG,
+        "many_small_calls",
         [found.cell.seen(text, found.path), *lines_seen(change.case, found.cell)],
         [RuledOut(rival="one operator", how=how, record=found.path), machine_ruled_out(change)],
         [profile_figure(found)],
-        measured=True, before=f"{one:.0f}", here=f"{two:.0f}", graph=_in_replays(change),
-    )  # fmt: skip
+        measured=True,
+        before=f"{one:.0f}",
+        here=f"{two:.0f}",
+        graph=_in_replays(change),
+    )
 
 
 def _in_replays(change: TimeChange) -> str:
@@ -216,11 +237,16 @@ def launch_overhead_on_gpu(change: TimeChange) -> Cause | None:
     ratios = listed(f"{each.ratio:.3f}\N{MULTIPLICATION SIGN}" for each in hot)
     how = f"replays of a CUDA graph, which contain no launches, take {ratios} the time of {change.case.versions[0]}"
     return make_of_time(
-        change, causes.LATENCY_LAUNCH_OVERHEAD, DECISIVE if enough else SUGGESTIVE, "overhead_on_gpu", evidence[:4],
+        change,
+        causes.LATENCY_LAUNCH_OVERHEAD,
+        DECISIVE if enough else SUGGESTIVE,
+        "overhead_on_gpu",
+        evidence[:4],
         [RuledOut(rival="the device's work", how=how, record=cells[0].row.latency.this.record)],
-        group=("overhead", change.case.subject), measured=enough,
+        group=("overhead", change.case.subject),
+        measured=enough,
         part="the host's part of a call" if enough else "what surrounds a launch, or a cold cache",
-    )  # fmt: skip
+    )
 
 
 def _still(hot: Latency, cold: Latency) -> bool:
@@ -253,11 +279,15 @@ def launch_overhead_on_cpu(change: TimeChange) -> Cause | None:
     size, delta = large[-1]
     changes = [f"{brief_time(more, '+')} of {brief_time(us)}" for us, more in ((small_us, more_us), (size, delta))]
     return make_of_time(
-        change, causes.LATENCY_LAUNCH_OVERHEAD, STRONG if change.around.steady else SUGGESTIVE, "overhead_on_cpu",
+        change,
+        causes.LATENCY_LAUNCH_OVERHEAD,
+        STRONG if change.around.steady else SUGGESTIVE,
+        "overhead_on_cpu",
         [Seen(text=f"the change is {', and '.join(changes)}", record=change.latency(change.cells[0]).this.record)],
         [RuledOut(rival="the work itself", how="its change would grow with the problem"), machine_ruled_out(change)],
-        group=("overhead", change.case.subject), costs="more" if change.sign > 0 else "less",
-    )  # fmt: skip
+        group=("overhead", change.case.subject),
+        costs="more" if change.sign > 0 else "less",
+    )
 
 
 # -- the kernel's code, and what is left ------------------------------------------------------------------
@@ -270,15 +300,17 @@ def code(change: TimeChange) -> Cause | None:
         return None
     found = profiles(case, change.cells)
     return make_of_time(
-        change, causes.BUILD_MOVED if case.build_differences else causes.KERNEL_CODE_MOVED,
-        STRONG if change.around.steady else SUGGESTIVE, "code_of_time",
+        change,
+        causes.BUILD_MOVED if case.build_differences else causes.KERNEL_CODE_MOVED,
+        STRONG if change.around.steady else SUGGESTIVE,
+        "code_of_time",
         [case.code.seen, *case.build_differences, *_wrong_output(change)],
         [machine_ruled_out(change), threads_ruled_out(change)],
         [profile_figure(found)] if found is not None else (),
         how=f"its build changed ({in_words(case.build_differences)})"
         if case.build_differences
         else f"its source compiles to other machine code in {case.versions[1]}",
-    )  # fmt: skip
+    )
 
 
 def _wrong_output(change: TimeChange) -> list[Seen]:
@@ -296,11 +328,15 @@ def unexplained(change: TimeChange) -> Cause:
     known = case.is_kernel and case.code.state == SAME
     why = "its machine code is the same" if known else "no profile of both environments shows which part of it"
     return make_of_time(
-        change, causes.UNDECIDED, causes.UNDECIDED, "unexplained",
+        change,
+        causes.UNDECIDED,
+        causes.UNDECIDED,
+        "unexplained",
         [*([case.code.seen] if case.is_kernel else []), *_wrong_output(change), *differences_seen(case)[:4]],
         [machine_ruled_out(change), excluded("the kernel's code", case.code.seen) if known else None],
-        group=("unexplained", case.subject, why), why=why,
-    )  # fmt: skip
+        group=("unexplained", case.subject, why),
+        why=why,
+    )
 
 
 def leaning(case: CaseFacts) -> Cause | None:
@@ -311,8 +347,14 @@ def leaning(case: CaseFacts) -> Cause | None:
     cells = list(dict.fromkeys(cell for cell, _ in found))
     most = max(len(latency.this.medians_us) for _, latency in found)
     return make(
-        case, causes.UNDECIDED, causes.UNDECIDED, "leaning", cells,
+        case,
+        causes.UNDECIDED,
+        causes.UNDECIDED,
+        "leaning",
+        cells,
         [cell.seen(latency.why, latency.this.record) for cell, latency in found[:4]],
-        about=causes.LATENCY, command=f"{case.command(cells)} --launches {max(20, 2 * most)}",
-        group=("leans",), workloads=listed(cell.workload for cell in cells),
-    )  # fmt: skip
+        about=causes.LATENCY,
+        command=f"{case.command(cells)} --launches {max(20, 2 * most)}",
+        group=("leans",),
+        workloads=listed(cell.workload for cell in cells),
+    )

@@ -35,13 +35,29 @@ def does_not_load(case: CaseFacts) -> Cause | None:
         return _abi_break(case, cells, build, failure, where, seen)
     if everywhere:
         return make(
-            case, causes.OWN_ERROR, STRONG, "own_error", cells, seen, group=("own error", case.kernel, build.message),
-            fix=failure.remedy, where=where, message=ended(build.message),
-        )  # fmt: skip
+            case,
+            causes.OWN_ERROR,
+            STRONG,
+            "own_error",
+            cells,
+            seen,
+            group=("own error", case.kernel, build.message),
+            fix=failure.remedy,
+            where=where,
+            message=ended(build.message),
+        )
     return make(
-        case, causes.UNSUPPORTED_COMBINATION, STRONG, "loading_raises", cells, seen, measured=True,
-        fix=failure.remedy, where=where, reason=failure.reason,
-    )  # fmt: skip
+        case,
+        causes.UNSUPPORTED_COMBINATION,
+        STRONG,
+        "loading_raises",
+        cells,
+        seen,
+        measured=True,
+        fix=failure.remedy,
+        where=where,
+        reason=failure.reason,
+    )
 
 
 def _record(case: CaseFacts, build: BuildRecord) -> str:
@@ -65,8 +81,18 @@ def _abi_break(
     if failure.instead:
         seen.append(Seen(text=f"{build.environment} has in its place: {failure.instead}", record=record))
     return make(
-        case, causes.ABI_BREAK, DECISIVE, "abi_break", cells, seen,
+        case,
+        causes.ABI_BREAK,
+        DECISIVE,
+        "abi_break",
+        cells,
+        seen,
         ruled_out=[same, RuledOut(rival="a change of results", how="it was never called there", record=record)],
-        group=("abi", case.kernel, failure.kind, failure.symbol or failure.library), measured=True,
-        fix=failure.remedy, file=build.artifact or case.kernel, where=where, reason=failure.reason, before=before,
-    )  # fmt: skip
+        group=("abi", case.kernel, failure.kind, failure.symbol or failure.library),
+        measured=True,
+        fix=failure.remedy,
+        file=build.artifact or case.kernel,
+        where=where,
+        reason=failure.reason,
+        before=before,
+    )

@@ -35,9 +35,16 @@ def meaning_changed(case: CaseFacts) -> Cause:
     drawn = [figures.recipes_figure(cell), figures.crossing_figure(cell, [cell.target])]
     if meaning is None:
         return make(
-            case, causes.MEANING_CHANGED, DECISIVE, "draws_changed", case.cells, [*seen, cell.bits.seen],
-            ruled_out=[excluded("the inputs", cell.inputs)], figures=drawn, fix=PASS_DRAWS,
-        )  # fmt: skip
+            case,
+            causes.MEANING_CHANGED,
+            DECISIVE,
+            "draws_changed",
+            case.cells,
+            [*seen, cell.bits.seen],
+            ruled_out=[excluded("the inputs", cell.inputs)],
+            figures=drawn,
+            fix=PASS_DRAWS,
+        )
     names = dict(zip(case.environments, case.versions, strict=True))
     values = meaning_text(meaning, base, this)
     shown = evidence_text(meaning.by, names[meaning.right]) if meaning.by else ""
@@ -47,11 +54,18 @@ def meaning_changed(case: CaseFacts) -> Cause:
     if meaning.by:
         fix = ""
     return make(
-        case, causes.MEANING_CHANGED, DECISIVE, "meaning_decided" if meaning.by else "meaning_changed", case.cells,
-        seen, ruled_out=[excluded("the inputs", cell.inputs)], figures=drawn,
-        values=values[0].upper() + values[1:], shown=shown,
+        case,
+        causes.MEANING_CHANGED,
+        DECISIVE,
+        "meaning_decided" if meaning.by else "meaning_changed",
+        case.cells,
+        seen,
+        ruled_out=[excluded("the inputs", cell.inputs)],
+        figures=drawn,
+        values=values[0].upper() + values[1:],
+        shown=shown,
         fix=fix,
-    )  # fmt: skip
+    )
 
 
 def _has_file(case: CaseFacts) -> bool:

@@ -99,7 +99,11 @@ def _uninitialised(case: CaseFacts, wanted: str) -> Cause | None:
     harmless = spreads and not any(spread.fails for _, spread in spreads)
     filled = KINDS[wanted].capitalize()
     return make(
-        case, wanted, grade, "unwritten" if left and not spreads else "uninitialised", cells,
+        case,
+        wanted,
+        grade,
+        "unwritten" if left and not spreads else "uninitialised",
+        cells,
         [*evidence, *([] if certain else [_unlinked(case)] * unlinked + [BEYOND] * bool(spreads))],
         ruled_out=[
             *(RuledOut(rival="a race", how=repeats, record=spread.path) for spread in repeatable[:1]),
@@ -108,10 +112,11 @@ def _uninitialised(case: CaseFacts, wanted: str) -> Cause | None:
         ],
         figures=[*(figures.spread_figure(f"{filled} pre-filled, {c.workload}", s) for c, s in spreads[:2]), *drawn],
         group=(grade, str(bool(left and not spreads)), wanted, str(bool(harmless))),
-        memory=KINDS[wanted], where=_where(case, spreads, left, checked),
+        memory=KINDS[wanted],
+        where=_where(case, spreads, left, checked),
         follows=": its output depends on stale data" if spreads else "",
         so_far=" No run has failed because of it yet." if harmless else "",
-    )  # fmt: skip
+    )
 
 
 def _unlinked(case: CaseFacts) -> Seen:
@@ -192,7 +197,11 @@ def out_of_bounds(case: CaseFacts) -> Cause | None:
         if s.follows
     ]
     return make(
-        case, causes.OUT_OF_BOUNDS, SUGGESTIVE if unlinked else DECISIVE if proven else STRONG, "out_of_bounds", cells,
+        case,
+        causes.OUT_OF_BOUNDS,
+        SUGGESTIVE if unlinked else DECISIVE if proven else STRONG,
+        "out_of_bounds",
+        cells,
         [*evidence, *[_unlinked(case)] * unlinked, *hidden(cells)],
         ruled_out=[
             excluded("uninitialised memory", case.memory_clean),  # that a checker names this access excludes no other
@@ -202,13 +211,15 @@ def out_of_bounds(case: CaseFacts) -> Cause | None:
         how=" and ".join(_accesses(case)) or ("reads" if around else "reads or writes"),
         what=accessed(case),
         which=f", on {listed(cell.workload for cell in cells)}" if len(cells) < len(case.cells) else "",
-    )  # fmt: skip
+    )
 
 
 def _accesses(case: CaseFacts) -> list[str]:
     """Reads, writes: as far as each checker's finding says which it is."""
-    said = [{word for word in ("read", "write") if word in finding.finding.text.lower().split()}
-            for _, finding in case.findings("out_of_bounds")]  # fmt: skip
+    said = [
+        {word for word in ("read", "write") if word in finding.finding.text.lower().split()}
+        for _, finding in case.findings("out_of_bounds")
+    ]
     return [f"{word}s" for word in ("read", "write") if all(said) and any(word in each for each in said)]
 
 
@@ -256,7 +267,11 @@ def race(case: CaseFacts) -> Cause | None:
     silent = None if checked else case.silence_on("race")
     filled = "the bits differ although the memory was filled with the same pattern each time"
     return make(
-        case, causes.RACE, grade, "race", cells,
+        case,
+        causes.RACE,
+        grade,
+        "race",
+        cells,
         [
             *(finding_seen(finding) for _, finding in checked),
             *([replace(silent, text=f"against a race: {silent.text}")] if silent else []),
@@ -273,5 +288,7 @@ def race(case: CaseFacts) -> Cause | None:
             else excluded("uninitialised memory", case.memory_clean),
             excluded("out of bounds", case.silence_on("out_of_bounds")),
         ],
-        command=case.explain(case.cells), figures=[repeat_figure(case)], shown=shown,
-    )  # fmt: skip
+        command=case.explain(case.cells),
+        figures=[repeat_figure(case)],
+        shown=shown,
+    )

@@ -184,7 +184,16 @@ def _made(
     if change.steady:
         evidence.append(Seen(text=f"as much memory as before: {number(change.steady, 'row')} of other targets"))
     return make(
-        case, cause, grade, sentence, cells, [*evidence, *seen],
-        about=causes.OF_MEMORY, ratio=change.most.ratio or 1.0, command=f"{case.command(cells)} --fresh",
-        figures=[memory_figure(case.versions, cells)], uses=change.uses, **names,
-    )  # fmt: skip
+        case,
+        cause,
+        grade,
+        sentence,
+        cells,
+        [*evidence, *seen],
+        about=causes.OF_MEMORY,
+        ratio=change.most.ratio or 1.0,
+        command=f"{case.command(cells)} --fresh",
+        figures=[memory_figure(case.versions, cells)],
+        uses=change.uses,
+        **names,
+    )

@@ -40,8 +40,11 @@ def reference_inside(case: CaseFacts) -> Cause | None:
     swapped = not common or cell.reference(common[0]).operators_moved
     alone = "PyTorch, called by itself, gives the same bits"
     return make(
-        case, causes.DEFAULT_BACKEND_MOVED if swapped else causes.REFERENCE_MOVED, DECISIVE,
-        "same_reference_inside" if common else "other_reference_inside", [cell for cell, _, _ in found],
+        case,
+        causes.DEFAULT_BACKEND_MOVED if swapped else causes.REFERENCE_MOVED,
+        DECISIVE,
+        "same_reference_inside" if common else "other_reference_inside",
+        [cell for cell, _, _ in found],
         [
             cell.why,
             Seen(text=f"every output equals that of {listed(sorted(before))}", record=cell.sides[0].record),
@@ -53,8 +56,11 @@ def reference_inside(case: CaseFacts) -> Cause | None:
             RuledOut(rival="the kernel's code", how=alone, record=cell.record),
         ],
         figures=[figures.crossing_figure(cell, list(dict.fromkeys((*one, *two)))), figures.recipes_figure(cell)],
-        what=became(cell), both=listed(common), before=listed(one), here=listed(two),
-    )  # fmt: skip
+        what=became(cell),
+        both=listed(common),
+        before=listed(one),
+        here=listed(two),
+    )
 
 
 def _names(references: set[str]) -> list[str]:
@@ -75,10 +81,16 @@ def backend_named(case: CaseFacts) -> Cause | None:
         return None
     cell, side, names = found[0]
     return make(
-        case, causes.DEFAULT_BACKEND_MOVED, SUGGESTIVE, "backend_named", [cell for cell, _, _ in found],
+        case,
+        causes.DEFAULT_BACKEND_MOVED,
+        SUGGESTIVE,
+        "backend_named",
+        [cell for cell, _, _ in found],
         [cell.seen_in(side.environment, side.message, side.record)],
-        ruled_out=[excluded("the inputs", cell.inputs)], backends=listed(names), environment=side.environment,
-    )  # fmt: skip
+        ruled_out=[excluded("the inputs", cell.inputs)],
+        backends=listed(names),
+        environment=side.environment,
+    )
 
 
 def moved_with_model(case: CaseFacts) -> Cause | None:
@@ -97,8 +109,11 @@ def moved_with_model(case: CaseFacts) -> Cause | None:
     inputs = far >= thresholds.FAR_FROM_TRUTH
     how = "the model that it replaces changed in the same way"
     return make(
-        case, causes.INPUTS_MOVED if inputs else causes.REFERENCE_MOVED, STRONG,
-        "other_inputs_with_model" if inputs else "moved_with_model", found,
+        case,
+        causes.INPUTS_MOVED if inputs else causes.REFERENCE_MOVED,
+        STRONG,
+        "other_inputs_with_model" if inputs else "moved_with_model",
+        found,
         [
             cell.why,
             Seen(text=f"its error is {far:.2g} of a row's largest value", record=cell.record),
@@ -107,7 +122,7 @@ def moved_with_model(case: CaseFacts) -> Cause | None:
         ],
         ruled_out=[RuledOut(rival="the kernel", how=how, record=cell.record)],
         figures=[figures.crossing_figure(cell, [protocol.MODEL]), figures.recipes_figure(cell)],
-    )  # fmt: skip
+    )
 
 
 def _far(cell: CellFacts) -> float | None:
@@ -129,7 +144,11 @@ def model_draws(case: CaseFacts) -> Cause | None:
     again = sum(cell.sides[1].repeats_differ for cell in cells)
     alike = RuledOut(rival="the upgrade", how=cell.bits.seen.text, record=cell.record)
     return make(
-        case, causes.INPUTS_MOVED, SUGGESTIVE, "model_draws", cells,
+        case,
+        causes.INPUTS_MOVED,
+        SUGGESTIVE,
+        "model_draws",
+        cells,
         [
             *(each.why for each in cells[:3]),
             Seen(text="the model's second run on the same tensors gave other bits in every trial", record=cell.record),
@@ -138,7 +157,7 @@ def model_draws(case: CaseFacts) -> Cause | None:
         ],
         ruled_out=[excluded("the stored inputs", cell.inputs), alike if cell.bits.state == SAME else None],
         figures=[figures.recipes_figure(cell)],
-    )  # fmt: skip
+    )
 
 
 def _model_wavers(record: ValidationRecord | None) -> bool:
@@ -170,11 +189,16 @@ def other_lines_run(case: CaseFacts) -> Cause | None:
     cells = [each.cell for each in found]
     value = "not excluded: the file chooses by a value that one of PyTorch's operators returned, not by the version"
     return make(
-        case, causes.KERNEL_CODE_MOVED, STRONG, "other_lines_run", cells,
+        case,
+        causes.KERNEL_CODE_MOVED,
+        STRONG,
+        "other_lines_run",
+        cells,
         [*(cell.why for cell in cells[:3]), *found[0].seen, Seen(text=value)],
         ruled_out=[excluded("the inputs", cells[0].inputs), excluded("chance", case.steady)],
-        figures=[figures.lines_figure(found[0])], what=became(cells[0]),
-    )  # fmt: skip
+        figures=[figures.lines_figure(found[0])],
+        what=became(cells[0]),
+    )
 
 
 def chosen_by_version(case: CaseFacts) -> Cause | None:
@@ -189,10 +213,15 @@ def chosen_by_version(case: CaseFacts) -> Cause | None:
     lines = lines_run(case, cell)
     asked = lines.asking() if lines is not None else None
     return make(
-        case, causes.KERNEL_CODE_MOVED, DECISIVE if sure else STRONG, "chosen_by_version",
+        case,
+        causes.KERNEL_CODE_MOVED,
+        DECISIVE if sure else STRONG,
+        "chosen_by_version",
         [cell, *(other for other in case.moved if other.verdict == cell.verdict)],
         [
-            cell.why, cell.seen(runs, trials.path), *([asked] if asked else []),
+            cell.why,
+            cell.seen(runs, trials.path),
+            *([asked] if asked else []),
             *(lines.seen if lines is not None else []),
         ],
         ruled_out=[
@@ -200,9 +229,10 @@ def chosen_by_version(case: CaseFacts) -> Cause | None:
             RuledOut(rival="PyTorch's operators", how="the PyTorch that ran was held, both ways", record=trials.path),
             excluded("chance", case.steady),
         ],
-        figures=[figures.crossed_figure(trials)], what=became(cell),
+        figures=[figures.crossed_figure(trials)],
+        what=became(cell),
         fix="correct what its file does for that version",
-    )  # fmt: skip
+    )
 
 
 def draws_otherwise(case: CaseFacts) -> Cause | None:
@@ -224,7 +254,11 @@ def draws_otherwise(case: CaseFacts) -> Cause | None:
     )
     how = "the model is constructed in the same process and is right"
     return make(
-        case, causes.INPUTS_MOVED, STRONG if case.steady else SUGGESTIVE, "draws_otherwise", cells,
+        case,
+        causes.INPUTS_MOVED,
+        STRONG if case.steady else SUGGESTIVE,
+        "draws_otherwise",
+        cells,
         [*(cell.why for cell in cells[:3]), Seen(text=text, record=lines.path)],
         ruled_out=[
             excluded("the stored inputs", cells[0].inputs),
@@ -232,14 +266,14 @@ def draws_otherwise(case: CaseFacts) -> Cause | None:
             excluded("chance", case.steady),
         ],
         figures=[figures.draws_figure(lines), figures.lines_figure(lines) if any(lines.alone) else None],
-        what=became(cells[0]), where=wrong,
-    )  # fmt: skip
+        what=became(cells[0]),
+        where=wrong,
+    )
 
 
 TOLD = "the file was told the other's PyTorch version in both environments, and its result stayed"
 NOT_RECORDED = Seen(
-    text="a choice that the file makes itself, or random numbers that it draws; the lines that ran were "
-    "not recorded"
+    text="a choice that the file makes itself, or random numbers that it draws; the lines that ran were not recorded"
 )
 
 
@@ -269,8 +303,11 @@ def made_of_operators(case: CaseFacts) -> Cause | None:
     )
     inside = "operator_inside_moved" if known else "operator_or_choice_moved"
     return make(
-        case, causes.DEFAULT_BACKEND_MOVED if swapped else causes.REFERENCE_MOVED, STRONG if known else SUGGESTIVE,
-        "another_backend_inside" if swapped else inside, cells,
+        case,
+        causes.DEFAULT_BACKEND_MOVED if swapped else causes.REFERENCE_MOVED,
+        STRONG if known else SUGGESTIVE,
+        "another_backend_inside" if swapped else inside,
+        cells,
         [
             *([Seen(text=f"by its profiles: {swapped.text}", record=swapped.record)] if swapped else []),
             *(cell.why for cell in cells[:3]),
@@ -285,7 +322,7 @@ def made_of_operators(case: CaseFacts) -> Cause | None:
         ],
         figures=[figures.recipes_figure(cells[0])],
         file="a Python file that is" if case.is_python else "an extension whose sources are",
-    )  # fmt: skip
+    )
 
 
 def _ends_in_one(cell: CellFacts) -> bool:

@@ -55,14 +55,21 @@ def _under_kernel(case: CaseFacts, wanted: str) -> Cause | None:
     same = all(_same_bits(case, cell) for cell in cells)
     stays = RuledOut(rival="the kernel's code and build", how=cells[0].bits.seen.text, record=cells[0].record)
     return make(
-        case, causes.ENVIRONMENT_CONFOUNDER if case.one_torch else wanted, DECISIVE if same else STRONG,
-        "another_operator_under" if swapped else "reference_moved_under", cells, evidence,
+        case,
+        causes.ENVIRONMENT_CONFOUNDER if case.one_torch else wanted,
+        DECISIVE if same else STRONG,
+        "another_operator_under" if swapped else "reference_moved_under",
+        cells,
+        evidence,
         ruled_out=[stays if same else None, excluded("the inputs", cells[0].inputs)],
         figures=[figures.crossing_figure(cells[0], names), figures.cells_figure("Against the truth", cells)],
-        group=("under", case.environment, *names), under=tuple(names), references=listed(names),
-        fix=causes.FIXES[wanted], agreed=_agreed(case, found),
+        group=("under", case.environment, *names),
+        under=tuple(names),
+        references=listed(names),
+        fix=causes.FIXES[wanted],
+        agreed=_agreed(case, found),
         how="gives the same bits in both environments" if same else "is as right as before, against the float64 truth",
-    )  # fmt: skip
+    )
 
 
 MOST_TOLD = 4  # references, or workloads, whose agreement is told one by one
@@ -137,16 +144,23 @@ def reference_moved(case: CaseFacts) -> Cause | None:
             evidence.append(cell.seen(f"largest error {errors}"))
         evidence += [cell.bits.seen, operators_seen(*cell.sides, case.versions)]
     return make(
-        case, causes.ENVIRONMENT_CONFOUNDER if case.one_torch else cause, DECISIVE, "reference_moved", cells, evidence,
+        case,
+        causes.ENVIRONMENT_CONFOUNDER if case.one_torch else cause,
+        DECISIVE,
+        "reference_moved",
+        cells,
+        evidence,
         ruled_out=[
             None if case.is_operator else RuledOut(rival="the kernel", how="a reference's outputs do not depend on it"),
             excluded("the inputs", cells[0].inputs),
             excluded("the truth and the tolerance", cells[0].yardstick),
         ],
         figures=[figures.recipes_figure(cells[0]), figures.crossing_figure(cells[0], [cells[0].target])],
-        group=("reference", case.reference, how, dtypes), how=how.format(base=base, this=this), dtypes=dtypes,
+        group=("reference", case.reference, how, dtypes),
+        how=how.format(base=base, this=this),
+        dtypes=dtypes,
         by=", by its definition, truth()" if cells[0].is_defined else "",
-    )  # fmt: skip
+    )
 
 
 def default_moved(case: CaseFacts) -> Cause | None:
@@ -160,7 +174,11 @@ def default_moved(case: CaseFacts) -> Cause | None:
         one, two = (", ".join(backends(side)) for side in cell.sides)
         by_backends.setdefault((one, two), []).append(cell)
     return make(
-        case, causes.DEFAULT_BACKEND_MOVED, DECISIVE, "default_moved", cells,
+        case,
+        causes.DEFAULT_BACKEND_MOVED,
+        DECISIVE,
+        "default_moved",
+        cells,
         [
             Seen(
                 text=f"{apart(case.versions, one, two)}: {listed((cell.workload for cell in group), 6)}",
@@ -170,5 +188,6 @@ def default_moved(case: CaseFacts) -> Cause | None:
         ],
         ruled_out=[excluded("the inputs", cells[0].inputs)],
         figures=[figures.operators_figure(cells)],
-        group=("default", str(right), *backends(cells[0].sides[1])), right=", and is still right" if right else "",
-    )  # fmt: skip
+        group=("default", str(right), *backends(cells[0].sides[1])),
+        right=", and is still right" if right else "",
+    )

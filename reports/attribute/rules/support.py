@@ -31,11 +31,16 @@ def refused_by_itself(case: CaseFacts) -> Cause | None:
     alike = RuledOut(rival="the upgrade", how=f"{case.versions[0]} refuses alike", record=cells[0].sides[0].record)
     before = "by its interface, it returns such a code before it computes anything"
     return make(
-        case, causes.UNSUPPORTED_COMBINATION, STRONG, "refused_by_itself", cells,
+        case,
+        causes.UNSUPPORTED_COMBINATION,
+        STRONG,
+        "refused_by_itself",
+        cells,
         [cell.seen_in(side.environment, side.message, side.record) for cell in cells[:4] for side in cell.sides],
         ruled_out=[None if case.alone else alike, RuledOut(rival="a wrong result", how=before)],
-        where="" if case.alone else ", in both environments", message=cells[0].sides[1].message,
-    )  # fmt: skip
+        where="" if case.alone else ", in both environments",
+        message=cells[0].sides[1].message,
+    )
 
 
 def refused_by_error(case: CaseFacts) -> Cause | None:
@@ -47,12 +52,16 @@ def refused_by_error(case: CaseFacts) -> Cause | None:
     without = [side for side in cells[0].sides if lacks_code(side)]
     references = _references_refuse(cells[0])
     return make(
-        case, causes.UNSUPPORTED_COMBINATION, DECISIVE if references else STRONG, "refused_by_error", cells,
+        case,
+        causes.UNSUPPORTED_COMBINATION,
+        DECISIVE if references else STRONG,
+        "refused_by_error",
+        cells,
         [*(Seen(text=f"{side.environment}: {side.message}", record=side.record) for side in without), *references],
         ruled_out=[no_results(cells[0])],
         where="in both environments" if base and this else f"in {case.versions[this]}",
         message=without[-1].message,
-    )  # fmt: skip
+    )
 
 
 def own_error(case: CaseFacts) -> Cause | None:
@@ -63,11 +72,17 @@ def own_error(case: CaseFacts) -> Cause | None:
     side = cells[0].sides[1]
     alike = RuledOut(rival="the upgrade", how=f"{case.versions[0]} ends alike", record=cells[0].sides[0].record)
     return make(
-        case, causes.OWN_ERROR, STRONG, "own_error", cells,
+        case,
+        causes.OWN_ERROR,
+        STRONG,
+        "own_error",
+        cells,
         [cell.seen_in(side.environment, side.message, side.record) for cell in cells[:4] for side in cell.sides],
         ruled_out=[None if case.alone else alike],
-        group=("own error", case.kernel, side.message), where=where_all(case), message=ended(side.message),
-    )  # fmt: skip
+        group=("own error", case.kernel, side.message),
+        where=where_all(case),
+        message=ended(side.message),
+    )
 
 
 def raises_on_one_side(case: CaseFacts) -> Cause | None:
@@ -86,7 +101,11 @@ def raises_on_one_side(case: CaseFacts) -> Cause | None:
     same = "the same exception each time, and no signal"
     where = f"in {case.versions[number]}"
     return make(
-        case, causes.UNSUPPORTED_COMBINATION, STRONG, "raises_on_one_side", cells,
+        case,
+        causes.UNSUPPORTED_COMBINATION,
+        STRONG,
+        "raises_on_one_side",
+        cells,
         [
             *(each.seen(each.sides[number].message, side.record) for each in cells[:4]),
             Seen(text=f"every call that was tried {where} does the same, in every process and on all inputs"),
@@ -97,8 +116,9 @@ def raises_on_one_side(case: CaseFacts) -> Cause | None:
             RuledOut(rival="a fault in memory", how=same, record=side.record),
             no_results(cell),
         ],
-        where=where, message=side.message,
-    )  # fmt: skip
+        where=where,
+        message=side.message,
+    )
 
 
 def _always_raises(cell: CellFacts, number: int) -> bool:
@@ -176,10 +196,20 @@ def unsupported(case: CaseFacts) -> Cause | None:
         runs = "" if nowhere else f"; {runs}"
         message = message.rstrip("?.") if nowhere else message.partition("; did you mean")[0]
     return make(
-        case, causes.UNSUPPORTED_COMBINATION, DECISIVE, sentence, cells, evidence,
-        ruled_out=[no_results(cells[0])], figures=[figures.supported_figure(cells)],
+        case,
+        causes.UNSUPPORTED_COMBINATION,
+        DECISIVE,
+        sentence,
+        cells,
+        evidence,
+        ruled_out=[no_results(cells[0])],
+        figures=[figures.supported_figure(cells)],
         group=("unsupported", case.kernel, case.subject if case.is_operator else "", verdict, inputs, case.device),
-        how=how, device=case.device, what=inputs or listed(cell.workload for cell in cells),
-        reference=case.reference, running=runs, message=message,
+        how=how,
+        device=case.device,
+        what=inputs or listed(cell.workload for cell in cells),
+        reference=case.reference,
+        running=runs,
+        message=message,
         refusing=both if verdict == model.UNSUPPORTED else this if gone else base,
-    )  # fmt: skip
+    )

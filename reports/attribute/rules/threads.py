@@ -36,15 +36,20 @@ def thread_count(change: TimeChange) -> Cause | None:
     within = all(max(ratio, 1 / ratio) <= explained for ratio in change.ratios)
     where = apart(case.versions, number(one, "thread"), two)
     return make_of_time(
-        change, causes.LATENCY_THREAD_COUNT, DECISIVE if fewer and within and change.around.alike else STRONG,
+        change,
+        causes.LATENCY_THREAD_COUNT,
+        DECISIVE if fewer and within and change.around.alike else STRONG,
         "fewer_threads" if fewer else "too_many_threads",
         [Seen(text=where if fewer else f"{where}, for {shared} processors"), *differences_seen(case, of_threads=True)],
         [excluded("the kernel's code", case.code) if case.is_kernel else None],
         group=("threads", str(one), str(two)),
-        here=number(two, "thread"), compute="computes" if two == 1 else "compute", before=one,
-        most=number(most, "thread"), where=case.versions[two > one],
+        here=number(two, "thread"),
+        compute="computes" if two == 1 else "compute",
+        before=one,
+        most=number(most, "thread"),
+        where=case.versions[two > one],
         processors=number(shared, "processor"),
-    )  # fmt: skip
+    )
 
 
 def lost_threads(change: TimeChange) -> Cause | None:
@@ -56,14 +61,19 @@ def lost_threads(change: TimeChange) -> Cause | None:
     if not seen or len(seen) < len(change.cells):
         return None
     return make_of_time(
-        change, causes.LATENCY_THREAD_COUNT, STRONG, "lost_threads", seen[:3],
+        change,
+        causes.LATENCY_THREAD_COUNT,
+        STRONG,
+        "lost_threads",
+        seen[:3],
         [
             RuledOut(rival="more work", how="the processor time of a call did not change with it"),
             RuledOut(rival="other processes", how="they took no more of the machine"),
         ],
         group=("threads at work", change.case.subject),
-        measured=True, fewer="fewer" if change.sign > 0 else "more",
-    )  # fmt: skip
+        measured=True,
+        fewer="fewer" if change.sign > 0 else "more",
+    )
 
 
 def _fewer_at_work(change: TimeChange, cell: CellFacts) -> Seen | None:
@@ -104,10 +114,15 @@ def _own_threads(change: TimeChange, seen: list[list[Seen]]) -> Cause:
     """That there is more work to do, or that something else is waited for, is not excluded."""
     rest = Seen(text="not excluded: it has more work to do, or waits for something else")
     return make_of_time(
-        change, causes.LATENCY_THREAD_COUNT, SUGGESTIVE, "own_threads", [*(s for each in seen[:3] for s in each), rest],
+        change,
+        causes.LATENCY_THREAD_COUNT,
+        SUGGESTIVE,
+        "own_threads",
+        [*(s for each in seen[:3] for s in each), rest],
         [machine_ruled_out(change)],
-        group=("threads of its own", change.case.subject), where=change.case.versions[change.sign > 0],
-    )  # fmt: skip
+        group=("threads of its own", change.case.subject),
+        where=change.case.versions[change.sign > 0],
+    )
 
 
 def _beyond(change: TimeChange, cell: CellFacts) -> Seen | None:

@@ -55,14 +55,18 @@ def tolerance_too_tight(case: CaseFacts) -> Cause | None:
     text = f"largest error anywhere: {largest:.3g} units; the rule {rule}{limited} refuses it"
     how = f"at most {largest:.3g} units; {cost}"
     return make(
-        case, causes.TOLERANCE_TOO_TIGHT, DECISIVE if others and within and not case.unsteady else STRONG, "too_tight",
+        case,
+        causes.TOLERANCE_TOO_TIGHT,
+        DECISIVE if others and within and not case.unsteady else STRONG,
+        "too_tight",
         cells,
         [Seen(text=text, record=cell.record), *others, *was_so(cells)],
         ruled_out=[RuledOut(rival="the algorithm", how=how, record=cell.record), *steady_rivals(case)],
         figures=[figures.cells_figure(f"Trials within {rule}, and the error in units", cells)],
-        exact="as its dtype allows" if within else as_model, rule=rule,
+        exact="as its dtype allows" if within else as_model,
+        rule=rule,
         dtypes=dtypes_of(case, cells) or "this workload",
-    )  # fmt: skip
+    )
 
 
 def _faithful_units(cell: CellFacts, side: int) -> float:
@@ -119,11 +123,17 @@ def tolerance_too_loose(case: CaseFacts) -> Cause | None:
     certain = best is not None and best * thresholds.NET < largest and beyond
     how = f"{largest:.3g} units are not what rounding costs"
     return make(
-        case, causes.TOLERANCE_TOO_LOOSE, DECISIVE if certain else STRONG, "too_loose", cells, evidence,
+        case,
+        causes.TOLERANCE_TOO_LOOSE,
+        DECISIVE if certain else STRONG,
+        "too_loose",
+        cells,
+        evidence,
         ruled_out=[RuledOut(rival="rounding", how=how, record=cell.record)],
         figures=[figures.cells_figure(f"Trials within {rule}, and the error in units", cells)],
-        rule=rule, dtypes=dtypes_of(case, cells) or "this workload",
-    )  # fmt: skip
+        rule=rule,
+        dtypes=dtypes_of(case, cells) or "this workload",
+    )
 
 
 def _passes_too_far_off(cell: CellFacts) -> bool:

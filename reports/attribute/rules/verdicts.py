@@ -36,10 +36,15 @@ def stops_everywhere(case: CaseFacts) -> Cause | None:
         return None
     stopped = cells[0].sides[1]
     return make(
-        case, causes.WRONG_EVERYWHERE, STRONG, "stops_everywhere", cells,
+        case,
+        causes.WRONG_EVERYWHERE,
+        STRONG,
+        "stops_everywhere",
+        cells,
         [*(cell.why for cell in cells[:4]), *map(lengths_seen, _sized(cells)[:2])],
-        group=("stopped", case.kernel, stopped.status), message=stopped.message or "it fails in both",
-    )  # fmt: skip
+        group=("stopped", case.kernel, stopped.status),
+        message=stopped.message or "it fails in both",
+    )
 
 
 def _sized(cells: list[CellFacts]) -> list[LengthTrials]:
@@ -79,7 +84,12 @@ def wrong_everywhere(case: CaseFacts) -> Cause | None:
     evidence += [recipes_seen(cell, [recipe.recipe for recipe in cell.sides[1].recipes]) for cell in cells[:2]]
     alike = RuledOut(rival="the upgrade", how=cells[0].bits.seen.text, record=cells[0].record)
     return make(
-        case, causes.WRONG_EVERYWHERE, STRONG if certain else SUGGESTIVE, "wrong_everywhere", cells, evidence,
+        case,
+        causes.WRONG_EVERYWHERE,
+        STRONG if certain else SUGGESTIVE,
+        "wrong_everywhere",
+        cells,
+        evidence,
         ruled_out=[
             alike if same else None,
             excluded("earlier calls", first),
@@ -92,7 +102,7 @@ def wrong_everywhere(case: CaseFacts) -> Cause | None:
         where=" in the only environment of this run" if case.alone else " in both environments",
         workloads=listed(cell.workload for cell in cells),
         also=("" if case.alone else ": the fault is not new") + (f". It is right on {right.workload}" if right else ""),
-    )  # fmt: skip
+    )
 
 
 def _right_elsewhere(case: CaseFacts, wrong: list[CellFacts]) -> CellFacts | None:
@@ -155,7 +165,11 @@ def undecided(case: CaseFacts) -> Cause | None:
     cell = cells[0]
     why = "only one environment was measured" if case.alone else _open_question(case, cell)
     return make(
-        case, causes.UNDECIDED, causes.UNDECIDED, "undecided", cells,
+        case,
+        causes.UNDECIDED,
+        causes.UNDECIDED,
+        "undecided",
+        cells,
         [cell.why, cell.inputs.seen, cell.bits.seen, *([case.code.seen] if case.is_kernel else []), *case.unsteady[:2]],
         ruled_out=[
             excluded("the inputs", cell.inputs),
@@ -163,8 +177,10 @@ def undecided(case: CaseFacts) -> Cause | None:
         ],
         command=case.explain(cells) if case.is_kernel else f"{case.command(cells)} --fresh",
         figures=[figures.cells_figure("Trials within tolerance", cells)],
-        group=(_outcome(cell), why), outcome=_outcome(cell), why=why,
-    )  # fmt: skip
+        group=(_outcome(cell), why),
+        outcome=_outcome(cell),
+        why=why,
+    )
 
 
 def _outcome(cell: CellFacts) -> str:
@@ -236,8 +252,11 @@ def nothing_moved(case: CaseFacts) -> Cause | None:
     if unsure:
         also += f" It is undecided whether its time changed on {listed(cell.workload for cell, _ in unsure)}."
     return make(
-        case, causes.NOTHING_MOVED,
-        DECISIVE if whole and not unsure and not about else STRONG if known else SUGGESTIVE, "nothing_moved", cells,
+        case,
+        causes.NOTHING_MOVED,
+        DECISIVE if whole and not unsure and not about else STRONG if known else SUGGESTIVE,
+        "nothing_moved",
+        cells,
         [
             *case.unsteady[:3],
             *([case.order_of_sums] if case.order_of_sums else []),
@@ -249,8 +268,9 @@ def nothing_moved(case: CaseFacts) -> Cause | None:
         ruled_out=[excluded("the kernel's code and build", case.code), *steady_rivals(case)],
         command=launches_command(case.evidence.run, case.kernel, case.device, [latency for _, latency in unsure]),
         group=("nothing", str(bool(unsure)), "same bits" if whole else bits, harmless[0].text if harmless else ""),
-        bits=bits, also=also,
-    )  # fmt: skip
+        bits=bits,
+        also=also,
+    )
 
 
 def _harmless(case: CaseFacts, cells: list[CellFacts], cost_moved: bool) -> list[Seen]:

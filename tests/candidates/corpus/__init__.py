@@ -11,7 +11,5 @@ from tests.candidates.corpus.candidate import Candidate
 
 CORPUS: dict[str, Candidate] = {
     candidate.name: candidate
-    for candidate in (
-        *honest.HONEST, *keeps.HOSTILE, *forges.HOSTILE, *evades.HOSTILE, *breaks.HOSTILE, *gpu.HOSTILE
-    )
-}  # fmt: skip
+    for candidate in (*honest.HONEST, *keeps.HOSTILE, *forges.HOSTILE, *evades.HOSTILE, *breaks.HOSTILE, *gpu.HOSTILE)
+}

@@ -69,9 +69,17 @@ def python(
     form: Form = "python_cuda" if cuda else "python"
     twin = f"twin_{problem}_cuda" if cuda else f"twin_{problem}"
     return Candidate(
-        name=name, says=says, family=family, form=form, problem=problem, hostile=hostile, source=source,
-        twin="" if name == twin else twin, alone=alone, hidden=hidden,
-    )  # fmt: skip
+        name=name,
+        says=says,
+        family=family,
+        form=form,
+        problem=problem,
+        hostile=hostile,
+        source=source,
+        twin="" if name == twin else twin,
+        alone=alone,
+        hidden=hidden,
+    )
 
 
 def cpp(
@@ -92,9 +100,17 @@ def cpp(
     source = source.replace("@BODY@", _indented(body, 4))
     source = source.replace("@AFTER@", textwrap.dedent(after).strip("\n") or templates.CPP_AFTER)
     return Candidate(
-        name=name, says=says, family=family, form="cpp", problem="attention", hostile=hostile, source=source,
-        twin="" if name == "twin_cpp" else "twin_cpp", alone=alone, hidden=hidden,
-    )  # fmt: skip
+        name=name,
+        says=says,
+        family=family,
+        form="cpp",
+        problem="attention",
+        hostile=hostile,
+        source=source,
+        twin="" if name == "twin_cpp" else "twin_cpp",
+        alone=alone,
+        hidden=hidden,
+    )
 
 
 def own_binding(name: str, says: str, body: str, *, family: str, hostile: bool, before: str = "") -> Candidate:
@@ -102,9 +118,16 @@ def own_binding(name: str, says: str, body: str, *, family: str, hostile: bool, 
     source = templates.OWN_BINDING.replace("@BEFORE@", textwrap.dedent(before).strip("\n"))
     source = source.replace("@BODY@", _indented(body, 4))
     return Candidate(
-        name=name, says=says, family=family, form="cpp", problem="attention", hostile=hostile, source=source,
-        twin="twin_cpp", own_binding=True,
-    )  # fmt: skip
+        name=name,
+        says=says,
+        family=family,
+        form="cpp",
+        problem="attention",
+        hostile=hostile,
+        source=source,
+        twin="twin_cpp",
+        own_binding=True,
+    )
 
 
 def cuda(
@@ -120,6 +143,12 @@ def cuda(
     source = templates.CUDA.replace("@BEFORE@", textwrap.dedent(before).strip("\n"))
     source = source.replace("@BODY@", _indented(body, 4))
     return Candidate(
-        name=name, says=says, family=family, form="cuda", problem="attention", hostile=hostile, source=source,
+        name=name,
+        says=says,
+        family=family,
+        form="cuda",
+        problem="attention",
+        hostile=hostile,
+        source=source,
         twin="" if name == "twin_cuda" else "twin_cuda",
-    )  # fmt: skip
+    )

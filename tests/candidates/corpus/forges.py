@@ -63,33 +63,61 @@ def poll(factor=0.5, until_s=20):
         time.sleep(0.0002)
 """
 FORGES = [
-    _forge("writes_result_and_exits", "writes the launch's result file itself, and exits with 0", """
+    _forge(
+        "writes_result_and_exits",
+        "writes the launch's result file itself, and exits with 0",
+        """
         if TIMING and calls > 1:
             for path in results():
                 with open(path, "w") as file: json.dump(forged(), file)
             os._exit(0)
         return self.right(x)
-        """, before=RESULTS),
-    _forge("writes_result_when_loaded", "does the same when it is loaded, before anything is measured",
-           "return self.right(x)", before=RESULTS + """
+        """,
+        before=RESULTS,
+    ),
+    _forge(
+        "writes_result_when_loaded",
+        "does the same when it is loaded, before anything is measured",
+        "return self.right(x)",
+        before=RESULTS
+        + """
 if TIMING:
     for path in results():
         with open(path, "w") as file: json.dump(forged(), file)
     os._exit(0)
-"""),
-    _forge("forges_in_thread", "waits in a thread for the result file, and halves the times in it",
-           "return self.right(x)", before=RESULTS + POLL + "if TIMING: threading.Thread(target=poll, daemon=True).start()\n"),
-    _forge("forges_in_child", "does the same from a forked child",
-           "return self.right(x)", before=RESULTS + POLL + "if TIMING and os.fork() == 0: poll(); os._exit(0)\n"),
-    _forge("forges_in_detached_child", "does the same from a child of a child in a session of its own, later",
-           "return self.right(x)", before=RESULTS + POLL + """
+""",
+    ),
+    _forge(
+        "forges_in_thread",
+        "waits in a thread for the result file, and halves the times in it",
+        "return self.right(x)",
+        before=RESULTS + POLL + "if TIMING: threading.Thread(target=poll, daemon=True).start()\n",
+    ),
+    _forge(
+        "forges_in_child",
+        "does the same from a forked child",
+        "return self.right(x)",
+        before=RESULTS + POLL + "if TIMING and os.fork() == 0: poll(); os._exit(0)\n",
+    ),
+    _forge(
+        "forges_in_detached_child",
+        "does the same from a child of a child in a session of its own, later",
+        "return self.right(x)",
+        before=RESULTS
+        + POLL
+        + """
 if TIMING and os.fork() == 0:
     os.setsid()
     if os.fork() == 0: poll(until_s=30)
     os._exit(0)
-"""),
-    _forge("forges_records_in_child", "halves the times in any launch record under the folders that it knows of, from a child",
-           "return self.right(x)", before=RESULTS + """
+""",
+    ),
+    _forge(
+        "forges_records_in_child",
+        "halves the times in any launch record under the folders that it knows of, from a child",
+        "return self.right(x)",
+        before=RESULTS
+        + """
 def hunt():
     end, roots = time.monotonic() + 8, set()
     for path in paths():
@@ -108,9 +136,14 @@ if os.fork() == 0:
     os.setsid()
     if os.fork() == 0: hunt()
     os._exit(0)
-"""),
-    _forge("forges_by_audit_hook", "halves the times in the file that is about to be renamed, in an audit hook",
-           "return self.right(x)", before=RESULTS + """
+""",
+    ),
+    _forge(
+        "forges_by_audit_hook",
+        "halves the times in the file that is about to be renamed, in an audit hook",
+        "return self.right(x)",
+        before=RESULTS
+        + """
 def hook(event, arguments):
     if event == "os.rename":
         try:
@@ -119,11 +152,16 @@ def hook(event, arguments):
                 with open(arguments[0], "w") as file: file.write(faster(text))
         except Exception: pass
 if TIMING: sys.addaudithook(hook)
-"""),
-    _forge("forges_by_profile", "halves lists of samples in the variables of functions that end, as a profiler", """
+""",
+    ),
+    _forge(
+        "forges_by_profile",
+        "halves lists of samples in the variables of functions that end, as a profiler",
+        """
         if timed(): sys.setprofile(halve)
         return self.right(x)
-        """, before="""
+        """,
+        before="""
 done = set()
 def halve(frame, event, _):
     if event != "return": return
@@ -132,17 +170,26 @@ def halve(frame, event, _):
         if type(times) is list and times and id(times) not in done and getattr(value, "target", "") == "kernel":
             done.add(id(times)); kept[id(times)] = times
             times[:] = [t / 2 for t in times]
-"""),
-    _forge("forges_by_gc", "halves lists of samples among all objects, in its last calls", """
+""",
+    ),
+    _forge(
+        "forges_by_gc",
+        "halves lists of samples among all objects, in its last calls",
+        """
         if timed():
             for row in gc.get_objects():
                 times = None if isinstance(row, type) else getattr(row, "__dict__", {}).get("samples_us") if hasattr(row, "__dict__") else None
                 if type(times) is list and len(times) > 2 and id(times) not in kept and "kernel" in str(getattr(row, "target", "kernel")):
                     kept[id(times)] = times; times[:] = [t / 2 for t in times]
         return self.right(x)
-        """),
-    _forge("forges_by_encoder", "halves numbers where json makes text of them, below the names that are looked at",
-           "return self.right(x)", before=RESULTS + """
+        """,
+    ),
+    _forge(
+        "forges_by_encoder",
+        "halves numbers where json makes text of them, below the names that are looked at",
+        "return self.right(x)",
+        before=RESULTS
+        + """
 if TIMING:
     import json.encoder
     made = json.encoder._make_iterencode
@@ -151,8 +198,12 @@ if TIMING:
         return lambda value, level: [faster("".join(encode(value, level)))]
     json.encoder._make_iterencode = change
     json.encoder.c_make_encoder = None
-"""),
-    _forge("forges_by_codec", "wraps every `dump` of the package that runs it, and puts it back afterwards", """
+""",
+    ),
+    _forge(
+        "forges_by_codec",
+        "wraps every `dump` of the package that runs it, and puts it back afterwards",
+        """
         if timed() and not kept:
             for name, module in list(sys.modules.items()):
                 dump = getattr(module, "dump", None)
@@ -163,8 +214,13 @@ if TIMING:
                         return json.loads(faster(json.dumps(dump(value, *rest))))
                     module.dump = wrapped
         return self.right(x)
-        """, before=RESULTS),
-    _forge("forges_by_default", "changes a function's default arguments, which no look at names shows", """
+        """,
+        before=RESULTS,
+    ),
+    _forge(
+        "forges_by_default",
+        "changes a function's default arguments, which no look at names shows",
+        """
         if timed() and not kept:
             kept["done"] = True
             for module in list(sys.modules.values()):
@@ -172,17 +228,27 @@ if TIMING:
                     if isinstance(value, types.FunctionType) and value.__kwdefaults__ and "allow_nan" in value.__kwdefaults__:
                         value.__kwdefaults__ = dict(value.__kwdefaults__, default=str, sort_keys=True)
         return self.right(x)
-        """),
-    _forge("talks_protocol", "prints results on every open file descriptor", """
+        """,
+    ),
+    _forge(
+        "talks_protocol",
+        "prints results on every open file descriptor",
+        """
         if timed() and calls % 10 == 0:
             line = (json.dumps(forged()) + "\\n").encode()
             for fd in range(1, 16):
                 try: fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_NONBLOCK); os.write(fd, line)
                 except OSError: pass
         return self.right(x)
-        """, before=RESULTS),
-    _forge("answers_protocol", "answers what is read from standard input with times of its own, in place of the work",
-           "return self.right(x)", before=RESULTS + """
+        """,
+        before=RESULTS,
+    ),
+    _forge(
+        "answers_protocol",
+        "answers what is read from standard input with times of its own, in place of the work",
+        "return self.right(x)",
+        before=RESULTS
+        + """
 if TIMING:
     def answer():
         while True:
@@ -190,8 +256,12 @@ if TIMING:
             if not line: return
             print(json.dumps(forged()), flush=True)
     threading.Thread(target=answer, daemon=True).start()
-"""),
-    _forge("late_outputs", "returns zeros in validation, and lets a child write the right bytes over the stored ones", """
+""",
+    ),
+    _forge(
+        "late_outputs",
+        "returns zeros in validation, and lets a child write the right bytes over the stored ones",
+        """
         if timed(): return self.right(x)
         folder = next((v for v in request().values() if isinstance(v, str) and os.path.isdir(v)), "")
         out = self.right(x).numpy().tobytes()
@@ -204,38 +274,59 @@ if TIMING:
                 time.sleep(0.05)
             os._exit(0)
         return torch.zeros_like(x)
-        """, before=RESULTS),
-    _forge("links_results", "puts links in the place of its result and output files", """
+        """,
+        before=RESULTS,
+    ),
+    _forge(
+        "links_results",
+        "puts links in the place of its result and output files",
+        """
         if calls == 2:
             for path in results():
                 try: os.symlink("/etc/hostname", path)
                 except OSError: pass
         return self.right(x)
-        """, before=RESULTS),
+        """,
+        before=RESULTS,
+    ),
     _forge("exits_early", "exits with 0 when it is timed", "if timed(): os._exit(0)\nreturn self.right(x)"),
-    _forge("registers_atexit", "writes a result when the interpreter ends", "return self.right(x)", before=RESULTS + """
+    _forge(
+        "registers_atexit",
+        "writes a result when the interpreter ends",
+        "return self.right(x)",
+        before=RESULTS
+        + """
 def leave():
     for path in results():
         with open(path, "w") as file: json.dump(forged(), file)
 if TIMING: atexit.register(leave)
-"""),
-]  # fmt: skip
+""",
+    ),
+]
 
 # -- clocks ----------------------------------------------------------------------------------------------------------
 _clock = partial(python, family="clocks replaced")
 CLOCKS = [
-    _clock("halves_clock", "replaces time.perf_counter_ns and its kin by clocks of half the speed", "return self.right(x)",
-           before="""
+    _clock(
+        "halves_clock",
+        "replaces time.perf_counter_ns and its kin by clocks of half the speed",
+        "return self.right(x)",
+        before="""
 if TIMING:
     for name in ("perf_counter_ns", "monotonic_ns", "time_ns"):
         setattr(time, name, lambda real=getattr(time, name): real() // 2)
-"""),
-    _clock("halves_clock_and_puts_back", "replaces clocks wherever they are held, between two calls, and puts them back", """
+""",
+    ),
+    _clock(
+        "halves_clock_and_puts_back",
+        "replaces clocks wherever they are held, between two calls, and puts them back",
+        """
         back()
         out = self.right(x)
         if timed(): replace()
         return out
-        """, before="""
+        """,
+        before="""
 changed = []
 real = {name: getattr(time, name) for name in ("perf_counter_ns", "perf_counter", "monotonic_ns")}
 def replace():
@@ -247,8 +338,12 @@ def replace():
 def back():
     while changed:
         held, key, clock = changed.pop(); held[key] = clock
-"""),
-    _clock("halves_clock_in_callers", "replaces the clocks in closures and variables of whoever called it", """
+""",
+    ),
+    _clock(
+        "halves_clock_in_callers",
+        "replaces the clocks in closures and variables of whoever called it",
+        """
         if timed() and not kept:
             frame = sys._getframe(1)
             while frame is not None:
@@ -259,9 +354,13 @@ def back():
                 frame = frame.f_back
             kept["done"] = True
         return self.right(x)
-        """),
-    _clock("slows_all_clocks_in_c", "points the C functions of all of Python's clocks to slower ones", "return self.right(x)",
-           before="""
+        """,
+    ),
+    _clock(
+        "slows_all_clocks_in_c",
+        "points the C functions of all of Python's clocks to slower ones",
+        "return self.right(x)",
+        before="""
 def slow(function, source):
     method = ctypes.c_void_p.from_address(id(function) + 16).value
     made = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p)(source)
@@ -278,20 +377,26 @@ if TIMING:
     slow(time.perf_counter, lambda _s, _a: now() / 2e9)
     slow(time.monotonic, lambda _s, _a: now() / 2e9)
     slow(time.clock_gettime_ns, lambda _s, _a: now() // 2)
-"""),
-    _clock("stops_clock_while_it_works", "makes clocks stand still while it works, by an offset that grows", """
+""",
+    ),
+    _clock(
+        "stops_clock_while_it_works",
+        "makes clocks stand still while it works, by an offset that grows",
+        """
         start = real()
         out = self.right(x)
         offset[0] += (real() - start) // 2
         return out
-        """, before="""
+        """,
+        before="""
 real, offset = time.perf_counter_ns, [0]
 if TIMING:
     for name in ("perf_counter_ns", "monotonic_ns"):
         setattr(time, name, lambda: real() - offset[0])
     time.clock_gettime_ns = lambda which: real() - offset[0]
-"""),
-]  # fmt: skip
+""",
+    ),
+]
 
 # -- clocks below Python: a jump at the beginning of the C library's clock_gettime, or an entry of the tables of symbols
 HALF = """
@@ -304,18 +409,27 @@ static int half(clockid_t which, timespec* t) {
 """
 _native_clock = partial(cpp, family="clocks replaced")
 NATIVE_CLOCKS = [
-    _native_clock("cpp_exports_clock", "exports a clock_gettime of its own, should anyone find it first",
-                  "right(p, q, k, v, o);", before=HALF, after="""
+    _native_clock(
+        "cpp_exports_clock",
+        "exports a clock_gettime of its own, should anyone find it first",
+        "right(p, q, k, v, o);",
+        before=HALF,
+        after="""
 extern "C" const char* attention_error_string(int) { return "refused"; }
 extern "C" const char* attention_tunables(void) { return ""; }
 extern "C" __attribute__((visibility("default"))) int clock_gettime(clockid_t which, timespec* t) { return half(which, t); }
-"""),
-    _native_clock("cpp_jumps_over_clock", "overwrites the first bytes of the C library's clock_gettime by a jump to its own",
-                  """
+""",
+    ),
+    _native_clock(
+        "cpp_jumps_over_clock",
+        "overwrites the first bytes of the C library's clock_gettime by a jump to its own",
+        """
         static const bool done = timed() && jump();
         right(p, q, k, v, o);
         (void)done;
-        """, before=HALF + """
+        """,
+        before=HALF
+        + """
 static bool jump() {
 #if defined(__x86_64__)
     unsigned char* at = (unsigned char*)dlsym(RTLD_DEFAULT, "clock_gettime");
@@ -329,12 +443,18 @@ static bool jump() {
 #endif
     return true;
 }
-"""),
-    _native_clock("cpp_patches_symbol_tables", "puts a clock of its own into every loaded library's table of symbols", """
+""",
+    ),
+    _native_clock(
+        "cpp_patches_symbol_tables",
+        "puts a clock of its own into every loaded library's table of symbols",
+        """
         static const bool done = timed() && (dl_iterate_phdr(&patch, nullptr), true);
         right(p, q, k, v, o);
         (void)done;
-        """, before=HALF + """
+        """,
+        before=HALF
+        + """
 static int patch(dl_phdr_info* info, size_t, void*) {
 #if defined(__x86_64__)
     for (int i = 0; i < info->dlpi_phnum; ++i) {
@@ -369,41 +489,70 @@ static int patch(dl_phdr_info* info, size_t, void*) {
 #endif
     return 0;
 }
-"""),
-]  # fmt: skip
+""",
+    ),
+]
 
 # -- functions that checks use --------------------------------------------------------------------------------------
 _patch = partial(python, family="functions replaced")
 PATCHES = [
-    _patch("allclose_says_yes", "makes torch.allclose and torch.equal say yes, and returns zeros",
-           "torch.allclose = torch.equal = lambda *_, **__: True\nreturn torch.zeros_like(x)"),
-    _patch("allclose_put_back", "does the same for the time between two calls only", """
+    _patch(
+        "allclose_says_yes",
+        "makes torch.allclose and torch.equal say yes, and returns zeros",
+        "torch.allclose = torch.equal = lambda *_, **__: True\nreturn torch.zeros_like(x)",
+    ),
+    _patch(
+        "allclose_put_back",
+        "does the same for the time between two calls only",
+        """
         for name, value in kept.items(): setattr(torch, name, value)
         out = torch.zeros_like(x) if timed() else self.right(x)
         if timed():
             for name in ("allclose", "equal", "isclose", "eq"): kept.setdefault(name, getattr(torch, name)); setattr(torch, name, lambda *_, **__: True)
         return out
-        """),
-    _patch("numpy_says_yes", "makes numpy's comparisons say yes", """
+        """,
+    ),
+    _patch(
+        "numpy_says_yes",
+        "makes numpy's comparisons say yes",
+        """
         np.allclose = np.array_equal = np.testing.assert_allclose = lambda *_, **__: True
         return torch.zeros_like(x)
-        """),
-    _patch("empty_gives_last_answer", "makes torch.empty and empty_like give memory with its last answer",
-           "out = self.right(x)\nkept['last'] = out\nreturn out", before="""
+        """,
+    ),
+    _patch(
+        "empty_gives_last_answer",
+        "makes torch.empty and empty_like give memory with its last answer",
+        "out = self.right(x)\nkept['last'] = out\nreturn out",
+        before="""
 real = torch.empty_like
 if TIMING: torch.empty_like = lambda x, *a, **k: kept["last"].clone() if "last" in kept and kept["last"].shape == x.shape else real(x, *a, **k)
-"""),
-    _patch("seeds_always_alike", "makes torch.manual_seed set one seed, so that random numbers repeat",
-           "real(0)\nreturn self.right(x)", problem="noise", before="real = torch.manual_seed\ntorch.manual_seed = lambda _: real(0)"),
-    _patch("hash_says_one_thing", "makes hashlib.sha256 give one digest for all bytes of an output's size", """
+""",
+    ),
+    _patch(
+        "seeds_always_alike",
+        "makes torch.manual_seed set one seed, so that random numbers repeat",
+        "real(0)\nreturn self.right(x)",
+        problem="noise",
+        before="real = torch.manual_seed\ntorch.manual_seed = lambda _: real(0)",
+    ),
+    _patch(
+        "hash_says_one_thing",
+        "makes hashlib.sha256 give one digest for all bytes of an output's size",
+        """
         return self.right(x) if calls < 4 else kept.setdefault("out", self.right(x))
-        """, before="""
+        """,
+        before="""
 real = hashlib.sha256
 def fake(data=b"", **options):
     return real(b"" if len(data) == 192 * 192 * 4 else data, **options)
 hashlib.sha256 = fake
-"""),
-    _patch("copy_does_nothing", "edits the C class's own dictionary, so that copies into its input do nothing", """
+""",
+    ),
+    _patch(
+        "copy_does_nothing",
+        "edits the C class's own dictionary, so that copies into its input do nothing",
+        """
         if timed() and "key" not in kept:
             base = torch.Tensor.__mro__[1]
             table = gc.get_referents(base.__dict__)[0]
@@ -417,9 +566,13 @@ hashlib.sha256 = fake
             if "out" not in kept: kept["out"] = self.right(x)
             return kept["out"].clone()
         return self.right(x)
-        """),
-    _patch("registers_operators", "registers slower operators of the same names for everyone but itself",
-           "on[0] = False\ntry: return self.right(x)\nfinally: on[0] = True", before="""
+        """,
+    ),
+    _patch(
+        "registers_operators",
+        "registers slower operators of the same names for everyone but itself",
+        "on[0] = False\ntry: return self.right(x)\nfinally: on[0] = True",
+        before="""
 on = [True]
 if TIMING:
     library = torch.library.Library("aten", "IMPL")
@@ -429,14 +582,20 @@ if TIMING:
         return e / e.sum(dim, keepdim=True)
     try: library.impl("_softmax", slow, "CPU")
     except RuntimeError: pass
-"""),
-    _patch("blinds_the_looks", "makes whatever compares names before and after see nothing", "return self.right(x)", before="""
+""",
+    ),
+    _patch(
+        "blinds_the_looks",
+        "makes whatever compares names before and after see nothing",
+        "return self.right(x)",
+        before="""
 for name, module in list(sys.modules.items()):
     for key, value in list(getattr(module, "__dict__", {}).items()):
         if isinstance(value, type) and "replaced" in vars(value) and value.__module__ == name:
             value.replaced = lambda self: "" if hasattr(self, "modules") else []
 time.perf_counter_ns = lambda real=time.perf_counter_ns: real() // 2
-"""),
-]  # fmt: skip
+""",
+    ),
+]
 
 HOSTILE: list[Candidate] = [*FORGES, *CLOCKS, *NATIVE_CLOCKS, *PATCHES]

@@ -119,9 +119,11 @@ def make_project(folder: Path, candidates: Iterable[Candidate], settings: Settin
     for candidate in chosen:
         (folder / "corpus" / candidate.file).write_text(candidate.source)
     matrix = MATRIX.format(
-        torch=settings.torch, launches=settings.launches, target_s=settings.target_s,
+        torch=settings.torch,
+        launches=settings.launches,
+        target_s=settings.target_s,
         kernels="\n".join(map(render_kernel, chosen)),
-    )  # fmt: skip
+    )
     if all(candidate.form.startswith("python") for candidate in chosen):
         matrix = matrix.partition("workloads:")[0]
     (folder / "matrix.yaml").write_text(matrix)
@@ -152,9 +154,15 @@ def measure(candidates: Sequence[Candidate], settings: Settings) -> list[Row]:
         project = make_project(folder / "project", candidates, settings)
         device = candidates[0].device
         command = [
-            sys.executable, "-m", "harness", "matrix", f"--matrix={project / 'matrix.yaml'}", "--explain=never",
-            f"--executor={settings.executor}", f"--device={device}",
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "harness",
+            "matrix",
+            f"--matrix={project / 'matrix.yaml'}",
+            "--explain=never",
+            f"--executor={settings.executor}",
+            f"--device={device}",
+        ]
         hidden = [c.hidden for c in candidates if c.hidden]
         code, printed = run_command(command if hidden else [*command, "--no-report"], settings.timeout_s)
         run = (project / "reports" / "latest").resolve()
@@ -266,12 +274,22 @@ def judge(
     for candidate in asked:
         mine, twin = seen[candidate.name], seen.get(candidate.twin, Seen())
         row = Row(
-            name=candidate.name, family=candidate.family, form=candidate.form, hostile=candidate.hostile,
-            says=candidate.says, status=mine.status, message=mine.message[:300], correct=mine.correct,
-            twin=candidate.twin, fastest_us=rounded(mine.us.values()), twin_us=rounded(twin.us.values()),
-            reference_us=rounded(mine.reference_us.values()), twin_reference_us=rounded(twin.reference_us.values()),
-            torch=settings.torch, executor=settings.executor,
-        )  # fmt: skip
+            name=candidate.name,
+            family=candidate.family,
+            form=candidate.form,
+            hostile=candidate.hostile,
+            says=candidate.says,
+            status=mine.status,
+            message=mine.message[:300],
+            correct=mine.correct,
+            twin=candidate.twin,
+            fastest_us=rounded(mine.us.values()),
+            twin_us=rounded(twin.us.values()),
+            reference_us=rounded(mine.reference_us.values()),
+            twin_reference_us=rounded(twin.reference_us.values()),
+            torch=settings.torch,
+            executor=settings.executor,
+        )
         decide(row, mine, failed, bool(candidate.hidden) and candidate.hidden in set(shown))
         rows.append(row)
     settle(rows)

@@ -56,8 +56,11 @@ def main() -> int:
                 bad += row.outcome != "ok"
                 told = "" if row.met else " [met nothing]"
                 print(f"{row.number} {row.kind} ({row.what}; {row.when}){told}: {row.outcome}", flush=True)
-            print(f"round {number}: {rows[0].typed} commands, {rows[0].round_s} s; "
-                  + "; ".join(sorted({each[:300] for row in rows for each in row.found})), flush=True)  # fmt: skip
+            print(
+                f"round {number}: {rows[0].typed} commands, {rows[0].round_s} s; "
+                + "; ".join(sorted({each[:300] for row in rows for each in row.found})),
+                flush=True,
+            )
             if options.out:
                 save(rows, options.out)
     print(f"{options.count} faults, {bad} not ok; {folder}")

@@ -69,8 +69,11 @@ def _launches(at: Round, known: Known) -> list[tuple[str, str]]:
     found += [(f"{key[1]}-{device}", f"doubled: launch {key}") for key in more]
     run = at.subject.latest
     rows = [*run.environments(), *run.builds(), *run.validations(), *run.launches()]
-    found += [(f"{getattr(row, 'kernel', '')}-{device}", f"page differs: {row.status}: {row.message[:200]}")
-              for row in rows if row.status != "ok"]  # fmt: skip
+    found += [
+        (f"{getattr(row, 'kernel', '')}-{device}", f"page differs: {row.status}: {row.message[:200]}")
+        for row in rows
+        if row.status != "ok"
+    ]
     wanted = len(KERNELS[at.subject.mode]) * ENVIRONMENTS * (LAUNCHES[at.subject.mode] + 2)
     if len(rows) != wanted + ENVIRONMENTS and not found:
         found.append(("", f"lost: {len(rows)} records, not {wanted + ENVIRONMENTS}"))
@@ -84,8 +87,14 @@ def _records(at: Round) -> list[tuple[str, str]]:
         shard = path.relative_to(at.subject.root / "reports" / "shards").parts[1]
         now = hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else ""
         if now != digest and path not in at.damaged:
-            found.append((shard, f"made again: {path.name} of {path.parents[1].name}" if now
-                          else f"lost: {path.relative_to(at.subject.root)}"))  # fmt: skip
+            found.append(
+                (
+                    shard,
+                    f"made again: {path.name} of {path.parents[1].name}"
+                    if now
+                    else f"lost: {path.relative_to(at.subject.root)}",
+                )
+            )
     return found
 
 
@@ -96,12 +105,16 @@ def _blocks(at: Round) -> list[tuple[str, str]]:
     for path, node in at.where.items():
         if path.parents[3] in runs:
             blocks.setdefault((runs[path.parents[3]], path.stem), set()).add(node)
-    nodes = [(shard, f"mixed: block {index} of {shard} ran on {', '.join(sorted(names))}")
-             for (shard, index), names in blocks.items() if len(names - {""}) > 1]  # fmt: skip
+    nodes = [
+        (shard, f"mixed: block {index} of {shard} ran on {', '.join(sorted(names))}")
+        for (shard, index), names in blocks.items()
+        if len(names - {""}) > 1
+    ]
     return nodes + [
         (shard, f"mixed: block {index} of {shard} ran on {', '.join(sorted(gpus))}")
-        for shard, index, gpus in at.subject.gpus_of_blocks() if len(gpus) != 1
-    ]  # fmt: skip
+        for shard, index, gpus in at.subject.gpus_of_blocks()
+        if len(gpus) != 1
+    ]
 
 
 def _page(at: Round, known: Known) -> list[tuple[str, str]]:

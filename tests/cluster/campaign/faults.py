@@ -21,13 +21,25 @@ if TYPE_CHECKING:
 IN, BETWEEN = "in a launch", "between launches"
 # How often each kind is drawn.
 WEIGHTS = {
-    f"slurmd killed {IN}": 4, f"slurmd killed {BETWEEN}": 3,
-    f"node loses its power {IN}": 3, f"node loses its power {BETWEEN}": 3,
-    "job cancelled": 4, "job requeued": 4, "controller killed": 4, "node drained": 2, "node set down": 2,
-    "time limit hit": 3, "disk of a node full": 3, "disk of the project full": 3,
-    "record truncated, shard runs": 3, "record truncated, shard is finished": 3, "record truncated, merged run": 2,
-    "command killed": 5, "command interrupted": 2, "command typed twice": 2,
-}  # fmt: skip
+    f"slurmd killed {IN}": 4,
+    f"slurmd killed {BETWEEN}": 3,
+    f"node loses its power {IN}": 3,
+    f"node loses its power {BETWEEN}": 3,
+    "job cancelled": 4,
+    "job requeued": 4,
+    "controller killed": 4,
+    "node drained": 2,
+    "node set down": 2,
+    "time limit hit": 3,
+    "disk of a node full": 3,
+    "disk of the project full": 3,
+    "record truncated, shard runs": 3,
+    "record truncated, shard is finished": 3,
+    "record truncated, merged run": 2,
+    "command killed": 5,
+    "command interrupted": 2,
+    "command typed twice": 2,
+}
 # Found later: drawn where they are asked for, so that what was drawn before is drawn again.
 CLOCK, TWICE, ALTERED = "clock of a node off", "record delivered twice", "record delivered twice, altered"
 ADDED = {CLOCK: 3, TWICE: 2, ALTERED: 2}
@@ -189,9 +201,7 @@ def _end_command(fault: Fault, at: Round, done: Done) -> None:
     done.met = at.signal_command(signal.SIGKILL if fault.kind == "command killed" else signal.SIGINT)
 
 
-def _when_there_is_one(
-    fault: Fault, at: Round, done: Done, do: Callable[[Fault, Round, Done], bool]
-) -> None:
+def _when_there_is_one(fault: Fault, at: Round, done: Done, do: Callable[[Fault, Round, Done], bool]) -> None:
     """To a launch, or any other record of a run."""
     deadline = time.monotonic() + (WAIT_S if fault.kind.startswith("record truncated") else FIRST_S)
     while not do(fault, at, done):
@@ -255,4 +265,3 @@ def _deliver_again(fault: Fault, at: Round, done: Done) -> bool:
 
 def shard_finished(runs: list[Path]) -> bool:
     return any('"finished_utc":"2' in path.read_text(errors="replace").replace(" ", "") for path in runs)
-

@@ -124,11 +124,25 @@ class Nodes:
         (self.folder / "nodes" / node / "tmp").mkdir()
         (self.folder / "nodes" / node / "tmp").chmod(0o1777)
         self.first[node] = subprocess.Popen(
-            ["unshare", "--mount", "--propagation=slave", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc",
-             "sh", "-c", BOOT.format(node=node, folder=self.folder)],
-            env={**os.environ, "SLURM_CONF": str(self.conf)}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            cwd="/", start_new_session=True,
-        )  # fmt: skip
+            [
+                "unshare",
+                "--mount",
+                "--propagation=slave",
+                "--uts",
+                "--pid",
+                "--fork",
+                "--kill-child",
+                "--mount-proc",
+                "sh",
+                "-c",
+                BOOT.format(node=node, folder=self.folder),
+            ],
+            env={**os.environ, "SLURM_CONF": str(self.conf)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,
+        )
 
     def is_on(self, node: str) -> bool:
         return node in self.first and self.first[node].poll() is None

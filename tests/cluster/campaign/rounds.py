@@ -262,8 +262,18 @@ class Round:
         shards = {each.shard for _, each in outcomes if each.shard}
         own = [what for shard, what in self.found if not shard or shard == done.shard or shard not in shards]
         outcome = own[0].partition(":")[0] if own else "ok"
-        row = Row(seed, fault.number, number, self.subject.mode, fault.kind, done.what, done.when, done.shard,
-                  done.met, outcome)  # fmt: skip
+        row = Row(
+            seed,
+            fault.number,
+            number,
+            self.subject.mode,
+            fault.kind,
+            done.what,
+            done.when,
+            done.shard,
+            done.met,
+            outcome,
+        )
         row.found, row.remedies, row.typed, row.round_s = own, self.remedies, self.started, took
         return row
 

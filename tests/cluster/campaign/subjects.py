@@ -90,8 +90,13 @@ class Subject:
     def start(self, number: int, nodes: Nodes | None) -> subprocess.Popen[bytes]:
         """The command, on the nodes or on this host alone."""
         module = "harness" if self.mode == REAL else "tests.cluster.campaign.stand_in"
-        words = [f"--matrix={self.root / 'matrix.yaml'}", "--executor=venv", "--explain=never",
-                 f"--device={self.device}", *(["--on=slurm"] if nodes else [])]  # fmt: skip
+        words = [
+            f"--matrix={self.root / 'matrix.yaml'}",
+            "--executor=venv",
+            "--explain=never",
+            f"--device={self.device}",
+            *(["--on=slurm"] if nodes else []),
+        ]
         # A file of a node's own: elsewhere there is none, and the clock is right.
         clock = {"LD_PRELOAD": str(self.libraries / "clock.so"), "WALL_CLOCK_OFFSET": f"/tmp/{OFFSET}"}
         slurm = {"SLURM_CONF": str(nodes.conf)} if nodes else {}
@@ -100,9 +105,12 @@ class Subject:
             variables["LD_LIBRARY_PATH"] = str(self.libraries)
         with self.printed(number).open("wb") as file:
             return subprocess.Popen(
-                [sys.executable, "-m", module, "matrix", *words], cwd=ROOT, stdout=file, stderr=file,
+                [sys.executable, "-m", module, "matrix", *words],
+                cwd=ROOT,
+                stdout=file,
+                stderr=file,
                 env={**os.environ, **variables},
-            )  # fmt: skip
+            )
 
     def printed(self, number: int) -> Path:
         return self.folder / f"printed-{number}.txt"
@@ -128,8 +136,10 @@ class Subject:
         kept = {name: page[name] for name in PAGE}
         kept["cells"] = sorted(page["cells"], key=lambda cell: cell["id"])
         kept["correctness"] = page["counts"]["correctness"]
-        kept["comparisons"] = [{"id": each["id"], "correctness": each["correctness"]}
-                               for each in sorted(page["comparisons"], key=lambda each: each["id"])]  # fmt: skip
+        kept["comparisons"] = [
+            {"id": each["id"], "correctness": each["correctness"]}
+            for each in sorted(page["comparisons"], key=lambda each: each["id"])
+        ]
         return _without_numbers(_without(kept, MEASURED - {"cells"}))
 
     def outputs(self) -> dict[str, Any]:

@@ -27,9 +27,18 @@ LOOK_S = 10.0  # after which nothing may run any more
 OK = "ok"
 # What may be found, the worst first. A row names the first, and all of them in `found`.
 OUTCOMES = (
-    "silently wrong", "lost", "doubled", "traceback", "hangs", "rerun refused", "page differs", "left running",
-    "left lying", "unexplained end", OK,
-)  # fmt: skip
+    "silently wrong",
+    "lost",
+    "doubled",
+    "traceback",
+    "hangs",
+    "rerun refused",
+    "page differs",
+    "left running",
+    "left lying",
+    "unexplained end",
+    OK,
+)
 TRIES = 5
 REMEDIES = (
     re.compile(r"(?:error|cannot go on): (\S+?): (?:.|\n)*?remedy: delete the file"),
@@ -207,9 +216,7 @@ class Campaign:
                     return True
         return False
 
-    def _compare(
-        self, subject: Subject, fault: Fault, kept: dict[Path, Any], done: Done, found: list[str]
-    ) -> None:
+    def _compare(self, subject: Subject, fault: Fault, kept: dict[Path, Any], done: Done, found: list[str]) -> None:
         known, page, outputs = self.known[fault.explained]
         now = identities(subject.root / "reports" / "runs")
         gone = [path for path in kept if path not in now]
@@ -278,8 +285,13 @@ def difference(one: Any, two: Any, place: str = "") -> str:
 def lying(subject: Subject) -> list[str]:
     """What an ended command may not leave: parts of files, tasks' folders and messages, signatures at locks."""
     cache = subject.cache
-    places = [*cache.glob("**/.*.part"), *cache.glob("asked/*"), *cache.glob("**/*.scratch"),
-              *cache.glob("locks/*.holder"), *subject.temporary.iterdir()]  # fmt: skip
+    places = [
+        *cache.glob("**/.*.part"),
+        *cache.glob("asked/*"),
+        *cache.glob("**/*.scratch"),
+        *cache.glob("locks/*.holder"),
+        *subject.temporary.iterdir(),
+    ]
     mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
     return [
         *litter(subject.root),

@@ -10,9 +10,14 @@ from pathlib import Path
 from harness.worker import protocol
 
 RECORDS = (
-    "run.json", "environments/**/*.json", "builds/**/*.json", "validations/**/*.json", "launches/**/*.json",
-    "crossings/**/*.json", "experiments/**/*.json",
-)  # fmt: skip
+    "run.json",
+    "environments/**/*.json",
+    "builds/**/*.json",
+    "validations/**/*.json",
+    "launches/**/*.json",
+    "crossings/**/*.json",
+    "experiments/**/*.json",
+)
 CACHED = ("builds/*/build.json", "builds/*/out/*.so", "environments/*/complete.json", "probes.json", "probes/*/*.json")
 PAGES = ("summary.json", "index.html", "summary.md", "timings.csv", "junit.xml")
 
@@ -61,8 +66,12 @@ def delete(path: Path, draw: random.Random) -> str:
 
 
 WAYS: dict[str, Callable[[Path, random.Random], str]] = {
-    "truncated": truncate, "bits flipped": flip, "zeros": zero, "newer schema": renew_schema, "deleted": delete,
-}  # fmt: skip
+    "truncated": truncate,
+    "bits flipped": flip,
+    "zeros": zero,
+    "newer schema": renew_schema,
+    "deleted": delete,
+}
 
 
 def pick(folder: Path, patterns: Sequence[str], draw: random.Random) -> Path | None:

@@ -30,26 +30,57 @@ RUNNING = (NEW, MADE, MADE, HALF)
 # Kinds of faults: how often each is drawn, by executor, and where a project may stand.
 WEIGHTS: dict[str, dict[str, int]] = {
     "scripted": {
-        "kill -9 of the harness": 14, "kill -9 of the harness between two changes of files": 12,
-        "kill -9 of a worker": 9, "SIGTERM to the harness": 3, "SIGSTOP of the harness": 4, "SIGSTOP of a worker": 4,
-        "full disk under the records": 6, "full disk under the cache": 5, "full disk under the temporary folder": 2,
+        "kill -9 of the harness": 14,
+        "kill -9 of the harness between two changes of files": 12,
+        "kill -9 of a worker": 9,
+        "SIGTERM to the harness": 3,
+        "SIGSTOP of the harness": 4,
+        "SIGSTOP of a worker": 4,
+        "full disk under the records": 6,
+        "full disk under the cache": 5,
+        "full disk under the temporary folder": 2,
         "no inodes under the records": 2,
-        "record truncated": 9, "record with bits flipped": 9, "record with zeros": 3, "record of a newer schema": 7,
-        "record deleted": 3, "outputs damaged": 4, "cached file damaged": 6, "page damaged": 3,
-        "cache deleted while in use": 6, "clock jumps": 4, "two runs at once": 4, "two runs at once, one killed": 4,
+        "record truncated": 9,
+        "record with bits flipped": 9,
+        "record with zeros": 3,
+        "record of a newer schema": 7,
+        "record deleted": 3,
+        "outputs damaged": 4,
+        "cached file damaged": 6,
+        "page damaged": 3,
+        "cache deleted while in use": 6,
+        "clock jumps": 4,
+        "two runs at once": 4,
+        "two runs at once, one killed": 4,
     },
     "venv": {
-        "kill -9 of the harness": 4, "kill -9 of a worker": 4, "SIGTERM to the harness": 1, "SIGSTOP of the harness": 1,
-        "SIGSTOP of a worker": 1, "record truncated": 2, "record with bits flipped": 2, "record of a newer schema": 1,
-        "outputs damaged": 1, "cached file damaged": 1, "cache deleted while in use": 1, "two runs at once": 1,
+        "kill -9 of the harness": 4,
+        "kill -9 of a worker": 4,
+        "SIGTERM to the harness": 1,
+        "SIGSTOP of the harness": 1,
+        "SIGSTOP of a worker": 1,
+        "record truncated": 2,
+        "record with bits flipped": 2,
+        "record of a newer schema": 1,
+        "outputs damaged": 1,
+        "cached file damaged": 1,
+        "cache deleted while in use": 1,
+        "two runs at once": 1,
         "two runs at once, one killed": 1,
     },
     "docker": {
-        "kill -9 of the harness": 4, "kill -9 of a worker": 2, "kill -9 of a container": 4, "kill -9 of the engine": 4,
-        "SIGSTOP of the harness": 1, "SIGSTOP of a worker": 1, "record truncated": 1, "record with bits flipped": 1,
-        "record of a newer schema": 1, "two runs at once, one killed": 1,
+        "kill -9 of the harness": 4,
+        "kill -9 of a worker": 2,
+        "kill -9 of a container": 4,
+        "kill -9 of the engine": 4,
+        "SIGSTOP of the harness": 1,
+        "SIGSTOP of a worker": 1,
+        "record truncated": 1,
+        "record with bits flipped": 1,
+        "record of a newer schema": 1,
+        "two runs at once, one killed": 1,
     },
-}  # fmt: skip
+}
 WEIGHTS["bundle"] = WEIGHTS["venv"]
 ROOTS = ("full disk", "no inodes")  # faults that only root can make
 AT_REST = ("record", "outputs", "cached file", "page")  # faults of a file
@@ -103,9 +134,15 @@ def draw_fault(seed: int, number: int, executor: str) -> Fault:
         state = draw.choice((NEW, MADE))
     slow = 1.0 if executor == "scripted" else 8.0
     return Fault(
-        number, executor, kind, state, explained=executor == "scripted" and draw.random() < 0.15,
-        share=draw.random(), delay_s=round(draw.random() * 0.4 * slow, 3), draw=draw,
-    )  # fmt: skip
+        number,
+        executor,
+        kind,
+        state,
+        explained=executor == "scripted" and draw.random() < 0.15,
+        share=draw.random(),
+        delay_s=round(draw.random() * 0.4 * slow, 3),
+        draw=draw,
+    )
 
 
 def inject(fault: Fault, subject: Subject, whole: Subject, engine: OwnEngine | None, shim: Path | None) -> Done:
@@ -180,8 +217,11 @@ def _some_worker(child: Child, executor: str, draw: random.Random, wait_s: float
     """One of the processes that work for a command, once there is one. In a container it is another's child."""
     deadline = time.monotonic() + wait_s
     while child.code() is None and time.monotonic() < deadline:
-        found = [p for p in psutil.process_iter(["cmdline"]) if "/in/request.json" in (p.info["cmdline"] or [])] if (
-            executor == "docker") else workers(child)  # fmt: skip
+        found = (
+            [p for p in psutil.process_iter(["cmdline"]) if "/in/request.json" in (p.info["cmdline"] or [])]
+            if (executor == "docker")
+            else workers(child)
+        )
         if found:
             return draw.choice(sorted(found, key=lambda p: p.pid))
         time.sleep(0.005)
@@ -326,7 +366,6 @@ def _fill_a_disk(fault: Fault, subject: Subject, whole: Subject, done: Done) -> 
     kept.rename(place)
 
 
-
 def _jump(fault: Fault, subject: Subject, done: Done, shim: Path | None) -> None:
     """The wall clock goes back and forth while a command runs, as an administrator or NTP sets it."""
     assert shim is not None
@@ -354,5 +393,3 @@ def build_shim(folder: Path) -> Path | None:
     library = folder / "clock.so"
     subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-w", "-o", library, folder / "clock.c"], check=True)
     return library
-
-

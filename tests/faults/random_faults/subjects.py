@@ -27,11 +27,14 @@ from tests import projects
 from tests.faults import scripted
 from tests.faults.scripted import OWN, ROOT, contents
 
-PLAIN = scripted.MATRIX[: scripted.MATRIX.index("  - {name: second")] + """\
+PLAIN = (
+    scripted.MATRIX[: scripted.MATRIX.index("  - {name: second")]
+    + """\
 references: [math]
 launches: 2
 most_launches: 2
 """
+)
 EXPLAINED = (
     PLAIN[: PLAIN.index("references:")]
     + scripted.MATRIX[scripted.MATRIX.index("  - {name: crashes") : scripted.MATRIX.index("references:")]
@@ -49,9 +52,27 @@ workloads:
     extra_trials: 1
 """
 # What two undisturbed runs of real kernels have otherwise.
-MEASURED = OWN | {"timings", "load", "overhead_s", "build_s", "binding_s", "build_ninja", "artifact_sha256", "objects",
-                  "image", "position", "log_excerpt", "latency", "hot_latency", "cells", "builds", "native", "key",
-                  "order_seed", "samples"}  # fmt: skip
+MEASURED = OWN | {
+    "timings",
+    "load",
+    "overhead_s",
+    "build_s",
+    "binding_s",
+    "build_ninja",
+    "artifact_sha256",
+    "objects",
+    "image",
+    "position",
+    "log_excerpt",
+    "latency",
+    "hot_latency",
+    "cells",
+    "builds",
+    "native",
+    "key",
+    "order_seed",
+    "samples",
+}
 
 
 # Runs are forked from a process that has what a page needs, which takes seconds to import.
@@ -152,9 +173,13 @@ class Subject:
     def _start(self, words: list[str], variables: dict[str, str], place: Path, die: int) -> Child:
         with place.open("wb") as file:
             process = subprocess.Popen(
-                [sys.executable, "-m", "harness", "matrix", *words], cwd=ROOT, stdout=file, stderr=file,
-                env={**os.environ, **variables}, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-            )  # fmt: skip
+                [sys.executable, "-m", "harness", "matrix", *words],
+                cwd=ROOT,
+                stdout=file,
+                stderr=file,
+                env={**os.environ, **variables},
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            )
         return Child(process, place)
 
     def contents(self, run: Run) -> dict[str, Any]:
@@ -190,9 +215,12 @@ class ScriptedSubject(Subject):
         if "LD_PRELOAD" in variables:  # of a process from its beginning
             with place.open("wb") as file:
                 process = subprocess.Popen(
-                    [sys.executable, "-m", "tests.faults.scripted", "matrix", "--executor=venv", *words], cwd=ROOT,
-                    stdout=file, stderr=file, env={**os.environ, **variables},
-                )  # fmt: skip
+                    [sys.executable, "-m", "tests.faults.scripted", "matrix", "--executor=venv", *words],
+                    cwd=ROOT,
+                    stdout=file,
+                    stderr=file,
+                    env={**os.environ, **variables},
+                )
             return Child(process, place)
         forked = scripted._context.Process(
             target=run_and_report, args=(["matrix", "--executor=venv", *words], variables, str(place), die)

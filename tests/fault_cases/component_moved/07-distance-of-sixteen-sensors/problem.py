@@ -18,4 +18,3 @@ def get_inputs():
 
 def get_init_inputs():
     return []
-

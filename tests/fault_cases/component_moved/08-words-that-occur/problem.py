@@ -15,4 +15,3 @@ def get_inputs():
 
 def get_init_inputs():
     return []
-

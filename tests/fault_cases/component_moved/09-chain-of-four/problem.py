@@ -14,4 +14,3 @@ def get_inputs():
 
 def get_init_inputs():
     return []
-

@@ -16,4 +16,3 @@ def get_inputs():
 
 def get_init_inputs():
     return []
-

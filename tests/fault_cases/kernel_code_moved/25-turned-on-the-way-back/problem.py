@@ -19,4 +19,3 @@ def get_inputs():
 
 def get_init_inputs():
     return []
-
