@@ -49,9 +49,7 @@ def test_it_brings_one_name_and_what_projects_need_not_hold(installed: Path) -> 
         "harness/worker/judge.py",
         "reports/render/templates/index.html.j2",
     }
-    assert not any(
-        part in name for name in there for part in ("fault_cases", "reports/records", "reports/examples", "__pycache__")
-    )
+    assert not any(part in name for name in there for part in ("fault_cases", "reports/records", "__pycache__"))
 
 
 def test_a_matrix_runs_from_it_in_a_foreign_folder(installed: Path, tmp_path: Path) -> None:
