@@ -17,7 +17,6 @@ from statistics import median
 from typing import Any
 
 from harness.cli.options import span
-from harness.isolate.choose import wanted_bundle
 from harness.trace.environments import make_matrix, prepare
 from harness.trace.model import load_end
 from harness.trace.runs import Side, parse_script
@@ -35,8 +34,8 @@ def seconds_and_folder(side: Side, how: str) -> tuple[float, Path]:
 
 def measure(layers: int, device: str, repeats: int, out: Path, **part: Any) -> dict[str, Any]:
     script = parse_script(["python", str(ROOT / "benchmarks" / "encoder.py"), str(layers), device], **part)
-    matrix, bundle = make_matrix(ROOT / "matrix.yaml", (VERSION, VERSION), ()), wanted_bundle("auto", None, os.environ)
-    (side, _), _ = prepare(matrix, ROOT, script, out, bundle)
+    matrix = make_matrix(ROOT / "matrix.yaml", (VERSION, VERSION), ())
+    (side, _), _ = prepare(matrix, ROOT, script, out)
     plain, recorded = list[float](), list[float]()
     try:
         seconds_and_folder(side, "nothing")  # the first run of a process is slower

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import os
 import shutil
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from harness.tools import cache_folder
 from harness.trace import outcome as o
 
 FOLDER = Path("reports") / "traces"
-OWN = ("run-", "store-", "tracer-", "alone", "timed", "index.html", o.SUMMARY)  # beginnings of names in its folder
+OWN = ("run-", "store-", "tracer-", "alone", "index.html", o.SUMMARY)  # beginnings of names in its folder
 
 
 def add_options(parser: Parser) -> None:
@@ -30,15 +29,11 @@ def add_options(parser: Parser) -> None:
     steps = "record steps A to B - 1 alone; a step ends with a call of optimizer.step, and the first is 0"
     parser.add_argument("--steps", type=span, metavar="A:B", help=steps)
     parser.add_argument("--eager", action="store_true", help="leave torch.compile out")
-    times = "also compare times and memory, and name the operators that a difference comes from"
-    parser.add_argument("--time", action="store_true", help=times)
-    alone = "also a script that shows the difference alone, and problem files of it with a matrix.yaml"
+    alone = "also write a script that shows the first diverging operator without this project"
     parser.add_argument("--extract", action="store_true", help=alone)
     parser.add_argument("--keep", action="store_true", help="keep the recorded runs and stored tensors")
     limit = "limit of one run, in seconds; default: 3600"
     parser.add_argument("--timeout", type=at_least(1), default=3600, metavar="S", help=limit)
-    bundle = "run in a bundle's environments; default: KERNEL_MATRIX_BUNDLE, if it is set"
-    parser.add_argument("--bundle", type=Path, metavar="DIR", help=bundle)
     add_matrix(parser)
     command = "python SCRIPT.py ..., python -m MODULE ... or pytest ..."
     parser.add_argument("script", nargs=argparse.REMAINDER, metavar="-- COMMAND", help=command)
@@ -46,7 +41,6 @@ def add_options(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from harness.config.pythons import changed_pythons, fit_pythons
-    from harness.isolate.choose import wanted_bundle
     from harness.trace.environments import load_requirements, make_matrix, prepare
     from harness.trace.extract import extract
     from harness.trace.runs import parse_script
@@ -65,19 +59,17 @@ def run(options: argparse.Namespace) -> int:
         raise InputError(f"{out}: holds other things than a trace", "name a new folder")
     pins = hashlib.sha256(repr((versions, requirements)).encode()).hexdigest()[:12]
     root = cache_folder() / "trace-pins" / pins if requirements else options.matrix.resolve().parent
-    bundle = wanted_bundle("auto", options.bundle, os.environ)
-    if bundle is None:
-        asked, matrix = matrix, fit_pythons(matrix, root)
-        if changed := changed_pythons(asked, matrix):
-            print(changed, flush=True)
-    (good, bad), notes = prepare(matrix, root, script, out, bundle)
+    asked, matrix = matrix, fit_pythons(matrix, root)
+    if changed := changed_pythons(asked, matrix):
+        print(changed, flush=True)
+    (good, bad), notes = prepare(matrix, root, script, out)
 
     def say(text: str) -> None:
         print(f"run: {text}", flush=True)
 
     try:
-        found = trace(good, bad, words, notes, say, matrix if options.time else None)
-        found.extracted = extract(found, good, bad, matrix, out) if options.extract else []
+        found = trace(good, bad, words, notes, say)
+        found.extracted = extract(found, good, bad, out) if options.extract else []
     finally:
         good.close()
         bad.close()

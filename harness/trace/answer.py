@@ -8,7 +8,6 @@ from harness.trace import outcome as o
 from harness.trace.judge import WITHIN
 from harness.trace.localise import ARGUMENTS, DRAWS, LAYOUT
 from harness.trace.outcome import Cause, Outcome, RaisedThere
-from harness.trace.time_answer import of_times
 from harness.trace.wording import Said, named
 
 MOST_LINES = 12
@@ -44,7 +43,7 @@ def write(found: Outcome) -> None:
         o.NOT_PROVEN: _caused,
         o.RAISED: _raises,
     }[found.verdict](found)
-    every = [*(("Line", line) for line in _lines(found)), *said, *_of_part(found), *of_times(found), ("Do", do)]
+    every = [*(("Line", line) for line in _lines(found)), *said, *_of_part(found), ("Do", do)]
     found.rest = [[label, text] for label, text in every if text]
 
 

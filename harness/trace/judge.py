@@ -1,5 +1,5 @@
 """Who is nearer to the truth: the first origin of each kind, run again alone from its stored inputs in both versions,
-three times each and once in float64; and with one factor changed, where its bits differ alone too.
+three times each and once in float64.
 
 Errors are in rounding units: the larger of two norms of `harness.worker.rounding` (a row's largest error, its l2 norm),
 in units of what correct rounding of the exact result to the output's dtype costs, or to a coarser dtype that a version
@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from harness.trace.factors import sentence, vary
 from harness.trace.localise import Site
 from harness.trace.model import Trace
 from harness.trace.outcome import Judged
@@ -59,18 +58,10 @@ def judge_all(good: Side, bad: Side, given: Trace, proof: Proof) -> dict[str, Ju
     one, other = (
         _replay(side, [stored[label] for stored in programs.values()]) for label, side in (("good", good), ("bad", bad))
     )
-    differing = {
-        kind: stored
-        for (kind, stored), a, b in zip(programs.items(), one, other, strict=True)
-        if a.result["repeats"] != b.result["repeats"]
+    return {
+        kind: _judge(a, b, good.version, bad.version, coarsest(proof.sites[kind], given, proof.seen_in[kind]))
+        for kind, a, b in zip(programs, one, other, strict=True)
     }
-    changed = vary(good, bad, differing)
-    found = {}
-    for kind, a, b in zip(programs, one, other, strict=True):
-        judged = _judge(a, b, good.version, bad.version, coarsest(proof.sites[kind], given, proof.seen_in[kind]))
-        factors = changed.get(kind, {})
-        found[kind] = replace(judged, text=f"{judged.text} {sentence(factors)}".strip(), factors=factors)
-    return found
 
 
 def coarsest(site: Site, good: Trace, bad: Trace) -> str:

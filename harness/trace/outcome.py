@@ -25,7 +25,6 @@ class Judged:
     exact_difference: float | None = None  # of the two float64 forms, relative, in the norm
     good_units: float | None = None
     bad_units: float | None = None
-    factors: dict[str, str] = field(default_factory=dict)  # what changes where one factor does: `harness.trace.factors`
 
 
 @dataclass(frozen=True)
@@ -95,8 +94,7 @@ class Outcome:
     entry: list[str] = field(default_factory=lambda: ["", ""])  # what came in otherwise than by an operator, and where
     cost: dict[str, dict[str, float]] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
-    times: dict[str, Any] | None = None  # as `timing.measure` has it
-    extracted: list[str] = field(default_factory=list)  # where scripts and problem files are, in lines
+    extracted: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     runs: int = 0
 

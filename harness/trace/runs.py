@@ -87,9 +87,6 @@ class Side:
     out: Path
     threads: int
     environment: EnvironmentRecord
-    pins: Path | None = None
-    bundle: Path | None = None
-    packages: Path | None = None  # what a bundle's interpreter does not find by itself
     variables: Mapping[str, str] = field(default_factory=dict)
     count: int = 0
     tracer: subprocess.Popen[str] | None = None
@@ -118,29 +115,6 @@ class Side:
         """Run stored programs again; the folder with `result.json`, by their files' stems, and the values."""
         request = {"task": "replay", "programs": {path.stem: str(path) for path in programs}}
         return self._start(request, "result.json")
-
-    def vary(self, programs: Sequence[Path], factors: Sequence[str]) -> list[list[Any]]:
-        """Run stored programs again with each factor changed in turn: of every program and factor the outputs' bits,
-        as `tracer.factors.vary_all` has them."""
-        request = {"task": "vary", "factors": factors, "programs": {path.stem: str(path) for path in programs}}
-        found: dict[str, Any] = protocol.read_json(str(self._start(request, "result.json") / "result.json"))
-        return [found[path.stem] for path in programs]
-
-    def timed(self) -> tuple[End, list[str], list[int]]:
-        """Run it under the timer: how it ended, and names and nanoseconds of its operators, in their order."""
-        folder = self.run({"with": "time"})
-        found = protocol.read_json(str(folder / "operators.json"))
-        names = [name.removeprefix("aten::") for name in found["names"]]
-        return load_end(folder), names, found["values"]
-
-    def memory(self) -> tuple[list[str], list[int]]:
-        """Names of its operators, in their order, and the most bytes that each call needs, by PyTorch's allocators."""
-        found = protocol.read_json(str(self.run({"with": "memory"}) / "operators.json"))
-        return [name.removeprefix("aten::") for name in found["names"]], found["values"]
-
-    def problems(self, regions: Sequence[Mapping[str, str]]) -> Path:
-        """Write stored regions as problem files; the folder with them and `result.json`, by their names."""
-        return self._start({"task": "problems", "regions": regions}, "result.json")
 
     def run(self, more: Mapping[str, Any]) -> Path:
         """Run it with these keys of the request besides; its folder."""
@@ -211,13 +185,11 @@ class Side:
     def _variables(self) -> dict[str, str]:
         """The user's, but for what would make the versions differ in more than PyTorch."""
         own = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONHOME")}
-        given = [path for path in own.get("PYTHONPATH", "").split(os.pathsep) if path and not _is_tool(path)]
-        packages = [] if self.packages is None else [str(self.packages)]
-        paths = os.pathsep.join([str(stage(cache_folder(), TRACER)), *given, *packages])
+        given = [path for path in own.get("PYTHONPATH", "").split(os.pathsep) if path]
+        paths = os.pathsep.join([str(stage(cache_folder(), TRACER)), *given])
         return {
             **own,
             "PYTHONPATH": paths,
-            "BUNDLE_PACKAGES": paths,  # what a bundle's Python takes for it
             "PYTHONHASHSEED": "0",
             "PYTHONNOUSERSITE": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
@@ -227,12 +199,7 @@ class Side:
         }
 
 
-def _is_tool(path: str) -> bool:
-    """Whether it holds this tool's own packages, as where a bundle runs it."""
-    return Path(path, "kernel_matrix").is_dir()
-
-
-def stored_programs(good: Side, bad: Side, place: int) -> dict[str, Path]:
+def stored_programs(good: Side, bad: Side, place: int | None) -> dict[str, Path]:
     """The first origin of a kind, as each side stored it, by side; empty where one of them did not."""
     found = {label: side.store / f"{label}-{place}.pt" for label, side in (("good", good), ("bad", bad))}
     return found if all(path.exists() for path in found.values()) else {}

@@ -10,7 +10,6 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
-from harness.config.matrix import Matrix
 from harness.errors import InputError
 from harness.trace import answer
 from harness.trace import outcome as o
@@ -38,19 +37,15 @@ from harness.trace.prove import (
     unstable_operators,
 )
 from harness.trace.runs import Side
-from harness.trace.timing import measure
 
 SHOWN = 60  # rows of a table
 POINTS = 400  # of the picture
 
 
-def trace(
-    good: Side, bad: Side, command: Sequence[str], notes: Sequence[str], say: Say, timed_by: Matrix | None = None
-) -> Outcome:
-    """Everything that was found. `timed_by`: the matrix of both versions, by whose rule times are compared; None: they
-    are not measured. InputError where the script cannot be traced."""
+def trace(good: Side, bad: Side, command: Sequence[str], notes: Sequence[str], say: Say) -> Outcome:
+    """Return everything that was found. InputError where the script cannot be traced."""
     found = Outcome(good=good.version, bad=bad.version, command=list(command), notes=list(notes), part=good.script.part)
-    found.options = [*good.script.options, *(["--time"] if timed_by else [])]
+    found.options = good.script.options
     recorded = {}
     for side in (good, bad):
         say(f"{side.version}, without the recorder")
@@ -86,8 +81,6 @@ def trace(
         found.causes = [_cause(kind, site, g, b, Proof()) for kind, site in reversed(kinds.items())]
     else:
         _prove(found, experiment, unstable, unstable_operators(g, g_again))
-    if timed_by is not None and ends[0].ended == ends[1].ended:
-        found.times = measure(good, bad, g, b, experiment.alignment, timed_by, say)
     found.runs = good.count + bad.count
     answer.write(found)
     return found
@@ -165,7 +158,7 @@ def _prove(found: Outcome, experiment: Experiment, unstable: set[int], unstable_
         found.verdict = o.NOT_EXPLAINED
         _say_raised(found)
         return
-    say("the first origins run again alone: three times, in float64, and with one factor changed")
+    say("the first origins run again alone: three times, and in float64")
     judged = judge_all(good, bad, experiment.given, proof)
     found.causes = [
         _cause(kind, site, experiment.given, proof.seen_in[kind], proof) for kind, site in proof.sites.items()

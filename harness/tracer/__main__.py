@@ -1,9 +1,9 @@
 """`python -m tracer`: reads names of requests, a line each, and answers each with an exit code.
 
 PyTorch is imported once; every request runs in a process of its own, forked before any operator ran. A request is a
-file with an object: `task` ("run", "replay", "vary" or "problems"), `out` (a folder, where what is printed goes too)
+file with an object: `task` ("run" or "replay"), `out` (a folder, where what is printed goes too)
 and what that task takes; `result.json` is what it gives. Of a run: `kind` ("file" or "module"), `target`, `arguments`,
-`eager`, `with` ("record", "time", "memory" or "nothing"), and of the recorder `only`, `steps`, `store`, `programs`,
+`eager`, `with` ("record" or "nothing"), and of the recorder `only`, `steps`, `store`, `programs`,
 `guards` and `puts`.
 """
 
@@ -14,8 +14,6 @@ import os
 import sys
 
 from . import record  # noqa: F401 - so that no request imports PyTorch again
-from .factors import vary_all
-from .problem import write_problems
 from .replay import replay_all
 from .script import run_script
 
@@ -41,8 +39,7 @@ def work(path: str) -> int:
         os.dup2(os.open(os.path.join(request["out"], name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), number)
     if request["task"] == "run":
         return run_script(request)
-    tasks = {"replay": replay_all, "vary": vary_all, "problems": write_problems}
-    results = tasks[request["task"]](request)
+    results = replay_all(request)
     with open(os.path.join(request["out"], "result.json"), "w", encoding="utf-8") as file:
         json.dump(results, file)
     return 0

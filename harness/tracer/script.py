@@ -17,7 +17,6 @@ import torch
 
 from .places import OWN
 from .record import Recorder
-from .timer import Timer
 
 
 class Unsupported(Exception):
@@ -34,9 +33,7 @@ def run_script(request: dict[str, Any]) -> int:
         sys.path[0] = os.getcwd()
     notes: list[str] = []
     _watch(notes, request["eager"])
-    recorder: Recorder | Timer | None = None
-    if request["with"] != "nothing":
-        recorder = Recorder(request) if request["with"] == "record" else Timer(request)
+    recorder = Recorder(request) if request["with"] == "record" else None
     end: dict[str, Any] = {"start_bytes": _peak_bytes(), "elsewhere": []}
     end.update({"torch": torch.__version__, "exception": "", "unsupported": "", "code": 0})
     started = time.perf_counter()
@@ -49,7 +46,7 @@ def run_script(request: dict[str, Any]) -> int:
     except BaseException as error:  # the script's own, whatever it is: that is its result
         held, end["code"] = None, 1
         end["exception"] = _told(error)
-        if isinstance(recorder, Recorder):
+        if recorder is not None:
             end["raised"] = recorder.where_raised(error)
         _print_own(error)
     with contextlib.suppress(RuntimeError):  # of what the GPU still does: the script did not wait for it
@@ -74,7 +71,7 @@ def _peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
-def _run(request: dict[str, Any], recorder: Recorder | Timer | None) -> Any:
+def _run(request: dict[str, Any], recorder: Recorder | None) -> Any:
     """The script's globals, which keep alive what it still holds at its end."""
     if recorder is None:
         return _start(request)

@@ -12,7 +12,6 @@ from markupsafe import Markup
 
 from harness.progress import printable
 from harness.trace.outcome import load
-from harness.trace.time_answer import grade, ratio_text
 from reports.render.pictures import ABOUT, CHECK, CROSS, badge
 from reports.render.templating import render_html
 from reports.text import words
@@ -106,8 +105,6 @@ def render(folder: Path) -> Path:
             command=shlex.join(found["command"]),
             options="".join(f" {shlex.quote(word)}" for word in found["options"]),
             colour=colour,
-            grade=grade,
-            ratio=ratio_text,
         ),
         encoding="utf-8",
     )
