@@ -22,6 +22,7 @@ from harness.config.workloads import Workload
 from harness.config.yaml_files import Model, parse_yaml
 from harness.errors import InputError
 from harness.schema.records import Device, Status
+from tests.archives import SUFFIX, read_archive
 
 Cause = Literal[
     "wrong_everywhere",
@@ -58,6 +59,7 @@ NOTHING_MOVED: Cause = "nothing_moved"
 Split = Literal["development", "held_out"]
 HERE = Path(__file__).parent
 INDEX = "index.yaml"
+SOURCES = "sources"  # a folder with an archive for each cause
 KERNEL = "attention"  # every case's kernel has this name, which says nothing about it
 
 
@@ -152,12 +154,21 @@ class FaultCase(Model):
             return [*self.kernel.sources.cpu, *self.kernel.sources.cuda]
         return [name for name in (self.kernel.problem, self.kernel.model_new) if name]
 
-    def own_files(self, folder: Path = HERE) -> dict[str, Path]:
-        """Its files, by the names that its kernel gives them: a path here tells the cause, these do not."""
-        own = folder / self.path
-        if self.path.endswith("/"):
-            return {path.name: path for path in sorted(own.glob("*")) if path.is_file()}
-        return dict.fromkeys((name for name in self.named_files if not name.startswith("csrc/")), own)
+    def own_files(self, folder: Path = HERE) -> dict[str, str]:
+        """Return its sources by the names that its kernel gives them: an entry's path tells the cause, these do not."""
+        cause, _, entry = self.path.partition("/")
+        files = read_sources(folder / SOURCES / f"{cause}{SUFFIX}")
+        if entry.endswith("/"):
+            return {name[len(entry) :]: text for name, text in files.items() if name.startswith(entry)}
+        if entry not in files:
+            return {}
+        return dict.fromkeys((name for name in self.named_files if not name.startswith("csrc/")), files[entry])
+
+
+@functools.cache
+def read_sources(path: Path) -> dict[str, str]:
+    """Return the sources of one cause's cases, by their paths in its archive; none where there is no archive."""
+    return read_archive(path) if path.is_file() else {}
 
 
 def _over(default: Any, own: Any) -> Any:
@@ -216,7 +227,7 @@ def load_cases(folder: Path = HERE) -> dict[str, FaultCase]:
     for case in cases.values():
         own = case.own_files(folder)
         for name in case.named_files:
-            file = ROOT / name if name.startswith("csrc/") else own.get(name, folder / case.path / name)
-            if not file.is_file():
+            there = (ROOT / name).is_file() if name.startswith("csrc/") else name in own
+            if not there:
                 raise InputError(f"{index}: {case.path}: {name}: no such file", "write it, or correct the name")
     return cases

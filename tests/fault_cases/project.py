@@ -83,7 +83,8 @@ def make_project(case: FaultCase, shipped: Matrix, out: Path) -> Path:
     text = matrix_text(case, shipped)
     shutil.rmtree(folder / SOURCES, ignore_errors=True)
     (folder / SOURCES).mkdir(parents=True)
-    for name, path in {**case.own_files(), SHARED_HEADER: HERE / SHARED_HEADER}.items():
-        shutil.copyfile(path, folder / SOURCES / name)
+    files = {**case.own_files(), SHARED_HEADER: (HERE / SHARED_HEADER).read_text(encoding="utf-8")}
+    for name, text_of_file in files.items():
+        (folder / SOURCES / name).write_text(text_of_file, encoding="utf-8")
     protocol.write_atomically(str(folder / "matrix.yaml"), text.encode())
     return folder

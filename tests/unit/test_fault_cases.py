@@ -17,7 +17,7 @@ from harness.config.matrix import Matrix, load_matrix, parse_matrix
 from harness.errors import BAD_INPUT, BUILD_FAILED, InfrastructureError, InputError
 from tests.fault_cases import run as running
 from tests.fault_cases.__main__ import main
-from tests.fault_cases.cases import CAUSES, HERE, FaultCase, load_cases, parse_index
+from tests.fault_cases.cases import CAUSES, HERE, FaultCase, load_cases, parse_index, read_sources
 from tests.fault_cases.observed import not_shown, observed
 from tests.fault_cases.project import make_project, matrix_text, project_folder
 from tests.fault_cases.run import NOT_SHOWN, Options, chosen, run_cases, score_again
@@ -96,8 +96,9 @@ def test_a_source_that_is_missing_and_a_name_given_twice_are_refused(tmp_path: P
     (tmp_path / "index.yaml").write_text(SMALL)
     with pytest.raises(InputError, match=r"build_moved/01-small\.cpp: attention\.cpp: no such file"):
         load_cases(tmp_path)
-    (tmp_path / "build_moved").mkdir()
-    (tmp_path / "build_moved" / "01-small.cpp").write_text("")
+    read_sources.cache_clear()
+    (tmp_path / "sources").mkdir()
+    (tmp_path / "sources" / "build_moved.txtar").write_text("-- 01-small.cpp --\n")
     assert list(load_cases(tmp_path)) == ["small"]
     entry = SMALL[SMALL.index("  build_moved/01") :]
     with pytest.raises(InputError, match="small is another case's too"):
@@ -117,10 +118,10 @@ def test_the_cases_cover_every_cause_and_every_file_is_one_of_theirs(every: dict
         names = [case.path.partition("/")[2] for case in every.values() if case.causes[0] == cause]
         numbers = [int(name.partition("-")[0]) for name in names]
         assert numbers == list(range(1, len(numbers) + 1)), cause
-    there = {path for cause in CAUSES for path in (HERE / cause).rglob("*") if path.is_file()}
-    assert there - {path for path in there if "__pycache__" in path.parts} == {
-        path for case in every.values() for path in case.own_files().values()
-    }
+    for cause in CAUSES:
+        entries = [case.path.partition("/")[2] for case in every.values() if case.causes[0] == cause]
+        for name in read_sources(HERE / "sources" / f"{cause}.txtar"):
+            assert any(name.startswith(entry) if entry.endswith("/") else name == entry for entry in entries), name
 
 
 TELLING = re.compile(
@@ -135,9 +136,9 @@ def test_no_source_tells_its_cause(every: dict[str, FaultCase]) -> None:
     assert all(map(TELLING.search, ("data_race", "race_1.cu", "a Bug: of old", "at_out_of_bounds2", "uninitialized_")))
     assert not TELLING.search("trace, default, debug")
     for case in every.values():
-        for name, path in case.own_files().items():
-            told = TELLING.search(f"{name}\n{path.read_text()}")
-            assert told is None, f"{path} tells what is wrong with it: {told.group()}"
+        for name, text in case.own_files().items():
+            told = TELLING.search(f"{name}\n{text}")
+            assert told is None, f"{case.path} tells what is wrong with it: {told.group()}"
 
 
 # -- the project ------------------------------------------------------------------------------------------
