@@ -9,6 +9,7 @@ Size is counted in nodes of the syntax tree without docstrings, so neither packi
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
@@ -41,13 +42,16 @@ def count_nodes(tree: ast.AST) -> int:
 
 
 def read_files(folders: tuple[str, ...]) -> list[File]:
-    """Return the Python files of `folders` that git would track."""
+    """Return the Python files of `folders` that git tracks, or would track: not what runs leave there."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *folders]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     files = []
-    for folder in folders:
-        for path in sorted((ROOT / folder).rglob("*.py")):
+    for name in sorted(filter(None, listed.split("\0"))):
+        path = ROOT / name
+        if path.suffix == ".py" and path.is_file():
             text = path.read_text(encoding="utf-8")
             tree = ast.parse(text)
-            files.append(File(path.relative_to(ROOT), text, tree, count_nodes(tree)))
+            files.append(File(Path(name), text, tree, count_nodes(tree)))
     return files
 
 

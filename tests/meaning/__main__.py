@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 from harness.config.shipped import ROOT
+from tests.archives import SUFFIX, read_archive
 from tests.meaning.score import HERE, Outcome, load_cases, render, score
 
 RUN = ("--launches=1", "--device=cpu", "--explain=never")
+
+
+def make_project(folder: Path, project: Path) -> None:
+    """Write the matrix of these cases with its problem files; reports of earlier runs stay."""
+    problems = project / "problems"
+    shutil.rmtree(problems, ignore_errors=True)
+    problems.mkdir(parents=True)
+    shutil.copyfile(folder / "matrix.yaml", project / "matrix.yaml")
+    for name, text in read_archive(folder / f"problems{SUFFIX}").items():
+        (problems / name).write_text(text, encoding="utf-8")
 
 
 def main(argv: list[str]) -> int:
@@ -21,10 +33,12 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--second", action="store_true", help="the cases of an author who knew none of the rules")
     options = parser.parse_args(argv)
     folder = HERE / "second" if options.second else HERE
-    latest = folder / "reports" / "latest"
+    project = ROOT / "reports" / "meaning" / folder.name
+    latest = project / "reports" / "latest"
     if not options.again:
+        make_project(folder, project)
         latest.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "harness", "matrix", f"--matrix={folder / 'matrix.yaml'}", *RUN]
+        command = [sys.executable, "-m", "harness", "matrix", f"--matrix={project / 'matrix.yaml'}", *RUN]
         code = subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL).returncode
         if not latest.exists():
             return code or 1

@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ GENEROUS = {
 def tree(tmp_path, monkeypatch):
     """Return a function that writes a file of a small house."""
     monkeypatch.setattr(house, "ROOT", tmp_path)
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
 
     def write(path, text):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
