@@ -11,20 +11,17 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from . import rounding
+from .arithmetic import DrawsNumbers
 
 if TYPE_CHECKING:
-    from .emulation import Arithmetic
-
-
-class DrawsNumbers(ValueError):
-    """A model draws random numbers when it is called, so its float64 result depends on them."""
+    from .arithmetic import Settings
 
 
 class Attention(TorchFunctionMode):  # type: ignore[misc]
     """Within, it is written out in an `emulation.Arithmetic` that rounds, or that cuts sums. In plain float64 it is
     what this version computes: versions need not agree, such as on a query that sees no key."""
 
-    def __init__(self, arithmetic: Arithmetic) -> None:
+    def __init__(self, arithmetic: Settings) -> None:
         super().__init__()
         self.arithmetic = arithmetic
 
@@ -36,7 +33,7 @@ class Attention(TorchFunctionMode):  # type: ignore[misc]
 
 
 @contextlib.contextmanager
-def replaced(arithmetic: Arithmetic, writes_out: bool) -> Iterator[list[str]]:
+def replaced(arithmetic: Settings, writes_out: bool) -> Iterator[list[str]]:
     """Within, and in this thread, attention is written out, or only noticed; also where PyTorch's own modules call it.
     What is yielded has an entry for each call."""
     calls: list[str] = []
@@ -71,7 +68,7 @@ class Product(torch.autograd.Function):  # type: ignore[misc]
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(arithmetic: Arithmetic, left: Any, right: Any) -> Any:
+    def forward(arithmetic: Settings, left: Any, right: Any) -> Any:
         return Product.of(arithmetic, left, right)
 
     @staticmethod
@@ -86,7 +83,7 @@ class Product(torch.autograd.Function):  # type: ignore[misc]
         return None, of_left, Product.of(ctx.arithmetic, left.transpose(-2, -1), gradient)
 
     @staticmethod
-    def of(arithmetic: Arithmetic, left: Any, right: Any) -> Any:
+    def of(arithmetic: Settings, left: Any, right: Any) -> Any:
         before, arithmetic.splits = arithmetic.splits, True
         try:
             return left @ right
@@ -95,7 +92,7 @@ class Product(torch.autograd.Function):  # type: ignore[misc]
 
 
 def written_out(
-    arithmetic: Arithmetic,
+    arithmetic: Settings,
     query: Any,
     key: Any,
     value: Any,

@@ -17,6 +17,7 @@ import torch
 
 from . import children, dtypes, integrity, kernels, native, protocol, tensors, wire
 from . import workload as workloads
+from .loading import load_kernel
 
 PART_BYTES = 1 << 24  # compared at a time
 ANOTHER_NUMBER = -1  # in the place of an input: there are more inputs after the call, or fewer
@@ -28,7 +29,7 @@ def candidate(request: wire.CandidateRequest) -> wire.CandidateResult:
     result = wire.CandidateResult(protocol.OK)
     replaced, mapped, started = integrity.Snapshot().replaced, native.mapped(), children.Children()
     try:
-        kernel = kernels.load(request.kernel, workload)
+        kernel = load_kernel(request.kernel, workload)
         with concurrent.futures.ThreadPoolExecutor(max(1, request.threads)) as pool:
             for recipe, trials in workload.recipes.items():
                 folder = os.path.join(request.out, recipe)

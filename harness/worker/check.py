@@ -23,7 +23,7 @@ from typing import Callable, Mapping, Sequence
 import numpy as np
 
 from . import build, dtypes, protocol, tools, wire
-from . import workload as workloads
+from .attention import AttentionWorkload
 
 COMPILE_S = 300
 # What each build of the CPU twin is compiled with, besides the kernel's own flags. Floating-point contraction is the
@@ -103,7 +103,7 @@ class Program:
     """How the executable is called: inputs that all calls share, and an output for each build."""
 
     def __init__(self, request: wire.CallRequest, folder: str) -> None:
-        workload = workloads.AttentionWorkload(request.workload)
+        workload = AttentionWorkload(request.workload)
         batch, heads = request.batch, request.heads
         shape = (batch, heads, *workload.shape[2:])
         self.folder, self.timeout_s = folder, request.run_s

@@ -14,6 +14,7 @@ import torch
 
 from . import generated, kernels, protocol, tensors, tools, wire
 from . import workload as workloads
+from .loading import load_kernel
 from .sampling import clock_ns
 
 RECIPE = "independent"
@@ -53,7 +54,7 @@ def _first(
         reference = workload.references([protocol.MODEL], request.device)[0]
         reference.attempt(arguments)
         return reference.bind(later)
-    call = kernels.load(request.kernel, workload).bind(arguments, anew=True)
+    call = load_kernel(request.kernel, workload).bind(arguments, anew=True)
     with kernels.blamed("the first call"):
         call()
     return call

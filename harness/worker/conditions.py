@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 from . import blame, codec, integrity, kernels, poisoning, protocol, tensors, versions, wire
 from . import workload as workloads
+from .loading import load_kernel
 
 DELAY_CYCLES = 20000000  # 10 ms or so of the side stream's waiting before it has the inputs
 DONE, LEAST_CALLS, SECOND, BUSY_BYTES, BUSY_SIZE = "done.json", 4, "cuda:1", 1 << 20, 2048
@@ -39,7 +40,7 @@ def conditions(request: wire.ConditionsRequest) -> wire.Result:
     if told := request.jobs[0].condition.told:
         versions.tell(request.kernel.model_new or "", told)
     replaced = integrity.Snapshot().replaced
-    kernel = kernels.load(request.kernel, workload)
+    kernel = load_kernel(request.kernel, workload)
     device = request.kernel.device
     for index, job in enumerate(Job(kernel, workload, request, job) for job in request.jobs):
         os.makedirs(job.folder, exist_ok=True)

@@ -1,6 +1,6 @@
 """Operators that add many terms: the error of adding them one by one, and sums that lack some of their terms.
 
-A function here is given an `emulation.Call` and returns what the operator gives; None leaves it to the operator itself.
+A function here is given an `arithmetic.Call` and returns what the operator gives; None leaves it to the operator.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ import numpy as np
 import torch
 
 from . import rounding, scattered
+from .arithmetic import THIRD
 
 if TYPE_CHECKING:
-    from .emulation import Call
+    from .arithmetic import Call
 
     Affine = Callable[[Sequence[Any]], Sequence[Any]]
     Arrange = Callable[[Sequence[Any]], Optional[Tuple[Any, float, Callable[[Any], Any]]]]
     Special = Callable[[Call], Any]
-
-THIRD = 3**0.5  # a sum of K terms of one sign errs by sqrt(K / 3) roundings of the whole, see `rounding.sum_error`
 
 
 def special(call: Call) -> Any:

@@ -1,7 +1,7 @@
 """Operators that factorise matrices, solve equations or transform, and gradients and others whose single step stands
 for many: how far they err.
 
-A function here is given an `emulation.Call`.
+A function here is given an `arithmetic.Call`.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from . import tensors
-from .contractions import THIRD
+from .arithmetic import THIRD
 
 if TYPE_CHECKING:
-    from .emulation import Call
+    from .arithmetic import Call
 
-TRANSFORMS = "_fft_"
 PLAIN = ("linalg_vector_norm", "linalg_cross")
 FUSED = ("gelu_backward", "silu_backward", "mish_backward", "softplus_backward", "elu_backward", "log_sigmoid_backward")
 FACTORISED = ("cholesky", "cholesky_inverse", "cholesky_solve", "geqrf", "lu_unpack", "ormqr", "triangular_solve")
@@ -27,7 +26,7 @@ def steps(call: Call) -> int:
     Accuracy and Stability of Numerical Algorithms, 2002, chapters 9, 10 and 19). One, of any other operator."""
     if call.name.startswith("grid_sampler"):  # whose coordinates are multiplied by a number of pixels
         return int(max(call.args[0].shape[2:])) ** 2
-    if transforms(call):  # in each pass a product, its sum, a twiddle factor, an addition (Higham, chapter 24)
+    if call.is_transform:  # in each pass a product, its sum, a twiddle factor, an addition (Higham, chapter 24)
         size = math.prod(call.args[0].shape[dim] for dim in call.args[1])
         return 4 * math.ceil(math.log2(max(2, size)))
     if call.name in FUSED:  # an exponential or two, two products, and a sum of theirs that may cancel
@@ -39,11 +38,6 @@ def steps(call: Call) -> int:
 
 def factorises(call: Call) -> bool:
     return (call.name.lstrip("_").startswith("linalg_") and call.name not in PLAIN) or call.name in FACTORISED
-
-
-def transforms(call: Call) -> bool:
-    """Whether it is a Fourier transform: `_fft_r2c`, `_fft_c2r`, `_fft_c2c`."""
-    return call.name.startswith(TRANSFORMS)
 
 
 def scaled(call: Call, value: Any, unit: float) -> Any:

@@ -6,15 +6,16 @@ no backward pass. A gradient that is meant to be none, such as a straight-throug
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable
 
 import torch
 
-from . import emulation, inputs, operator_problem, outputs, protocol
+from . import inputs, protocol
 
 if TYPE_CHECKING:
-    from .dtypes import Array
-    from .problem import ProblemWorkload
+    from .outputs import Graph
+
+    MakeGraph = Callable[..., Graph]  # of a float64 call, with the leaf of a name moved by a distance
 
 STEP = 2.0**-20  # relative to the largest magnitude of what is moved
 TOLERANCE = 1e-5  # of the sum of the magnitudes of the terms: far above the error of a central difference
@@ -23,30 +24,26 @@ MOST_ELEMENTS = 1 << 25  # of the arguments together: of more the calls take too
 DRAWN = 20241128  # seed of the directions
 
 
-def agree(workload: ProblemWorkload, arrays: list[Array]) -> dict[str, bool]:
+def agree(graph_of: MakeGraph) -> dict[str, bool]:
     """Return, for each of the first `MOST_GRADIENTS` gradients by its name as an output, whether its product with one
     random direction is the slope of the outputs along that direction, in float64."""
-    if sum(array.size for array in arrays) > MOST_ELEMENTS:
-        return {}
-    graph = _graph(workload, arrays)
+    graph = graph_of()
     gradients = graph.gradients()
     return {
-        protocol.GRADIENT + name: _is_slope(workload, arrays, graph, name, gradients[protocol.GRADIENT + name], number)
+        protocol.GRADIENT + name: _is_slope(graph_of, graph, name, gradients[protocol.GRADIENT + name], number)
         for number, name in enumerate(list(graph.leaves)[:MOST_GRADIENTS])
         if gradients[protocol.GRADIENT + name] is not None and not graph.leaves[name].is_complex()
     }
 
 
-def _is_slope(
-    workload: ProblemWorkload, arrays: list[Array], graph: outputs.Graph, name: str, gradient: Any, number: int
-) -> bool:
+def _is_slope(graph_of: MakeGraph, graph: Graph, name: str, gradient: Any, number: int) -> bool:
     leaf = graph.leaves[name].detach()
     gradient = gradient.detach()
     drawn = torch.from_numpy(inputs.deviates(DRAWN, number, 0, leaf.numel())).to(leaf.dtype).view(leaf.shape)
     drawn = torch.where(gradient == 0, drawn, drawn.abs() * gradient.sign())  # so that no two products cancel
     finite = leaf[torch.isfinite(leaf)].abs()
     step = STEP * (float(finite.max()) if finite.numel() else 1.0) or STEP
-    ahead, behind = (_graph(workload, arrays, name, drawn * distance) for distance in (step, -step))
+    ahead, behind = (graph_of(name, drawn * distance) for distance in (step, -step))
     slopes = [
         ((one - other) * along.conj()).real / (2 * step)
         for one, other, along in zip(ahead.roots, behind.roots, graph.along)
@@ -55,16 +52,3 @@ def _is_slope(
     measured, expected = sum(float(slope.sum()) for slope in slopes), float(products.sum())
     scale = sum(float(slope.abs().sum()) for slope in slopes) + float(products.abs().sum())
     return abs(measured - expected) <= TOLERANCE * scale
-
-
-def _graph(workload: ProblemWorkload, arrays: list[Array], moved: str = "", distance: Any = None) -> outputs.Graph:
-    """Return the graph of a float64 call, with one argument or parameter moved by a distance."""
-    model = emulation.doubled(emulation.copied(workload))
-    arguments = workload.arguments(arrays, "cpu", lambda tensor: tensor.double())
-    given = operator_problem.laid_out(workload.operator, arguments, True)
-    if moved:
-        with torch.no_grad():
-            {**outputs.by_argument(model, given), **dict(model.named_parameters())}[moved].add_(distance)
-    workload.reseed()
-    with emulation.doing(emulation.Arithmetic()):
-        return outputs.graph(workload.directions, model, given, True, workload.writes)

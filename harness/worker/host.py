@@ -180,7 +180,9 @@ class Callee:
 
     def _open_kernel(self) -> bool:
         assert self.request.kernel is not None
-        kernel = self.kernel = self.kernels.load(self.request.kernel, self.workload)
+        from .loading import load_kernel
+
+        kernel = self.kernel = load_kernel(self.request.kernel, self.workload)
         self.in_slots = isinstance(kernel, self.kernels.Extension) and not kernel.returns
         self.bind = lambda arguments, out: kernel.bind(arguments, out=out)
         return False

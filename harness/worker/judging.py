@@ -20,7 +20,8 @@ from .wire import Failed
 if TYPE_CHECKING:
     from .dtypes import Array
     from .inputs import Shape
-    from .references import ModelReference, SdpaReference
+    from .problem import ModelReference
+    from .references import SdpaReference
     from .workload import Trial, Workload
 
 STATUSES = (protocol.OK, protocol.WRONG, protocol.UNSUPPORTED, protocol.CRASHED, protocol.NOT_RUN)  # a candidate's

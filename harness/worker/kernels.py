@@ -18,55 +18,29 @@ A problem's kernel is a Python file that defines ``ModelNew``. `shared_object` h
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import importlib.machinery
 import importlib.util
 import os
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Union
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Union
 
 import torch
 
-from . import blame, operator_problem, protocol, tensors, text, wire
+from . import operator_problem, protocol, tensors, text, wire
 from .blame import enters_subject
+from .failures import blamed, failure
 
 if TYPE_CHECKING:
+    from .attention import AttentionWorkload
     from .problem import ProblemWorkload
-    from .workload import AttentionWorkload, Workload
+    from .workload import Workload
 
+__all__ = ["Extension", "Kernel", "Model", "blamed", "checked", "failure"]
 Call = Callable[[], Any]  # runs the kernel once, and gives its output
 Fill = Callable[[Any], Any]  # puts a pattern into a tensor, and gives the tensor
 
-NO_FORWARD = 'is missing the required "forward" function'  # said of a module: no refusal of PyTorch's
-# Said by Triton 2.1 and 3.1: of a tensor on the CPU, of a machine without a GPU, of a tensor on the CPU beside a GPU.
-TRITON_NEEDS_GPU = ("Cannot find backend for cpu", "0 active drivers", "cannot be accessed from Triton (cpu tensor?)")
 _detach = torch.Tensor.detach
-
-
-def failure(error: BaseException, doing: str) -> wire.Failed:
-    """What an exception is that ended the code under test, or what measures it, while `doing`."""
-    skipped = blame.skip(error)
-    if skipped is not None:
-        return skipped
-    whole = text.text_of(error)
-    status: protocol.Status = protocol.CRASHED
-    if issubclass(type(error), NotImplementedError) and NO_FORWARD not in whole:
-        status = protocol.UNSUPPORTED
-    if any(words in whole for words in TRITON_NEEDS_GPU):
-        status, doing = protocol.UNSUPPORTED, f"Triton's kernels run on a GPU alone: {doing}"
-    message = text.raised(error, doing, protocol.MESSAGE_CHARACTERS)
-    return wire.Failed(status, message, text.said(text.traceback_text)[-text.EXCERPT_CHARACTERS :])
-
-
-@contextlib.contextmanager
-def blamed(doing: str) -> Iterator[None]:
-    """Whatever is raised in here, SystemExit included, becomes `wire.Failed`: the code under test failed, unless
-    `blame` knows better."""
-    try:
-        yield
-    except BaseException as error:
-        raise failure(error, doing) from None
 
 
 @enters_subject
@@ -198,32 +172,6 @@ class Model:
 
 
 Kernel = Union[Extension, Model]
-
-
-def load(kernel: wire.KernelRequest, workload: Workload) -> Kernel:
-    """The request's kernel, ready to bind; `wire.Failed`."""
-    device = kernel.device
-    if device == "cuda" and not torch.cuda.is_available():
-        raise wire.Failed(protocol.NOT_RUN, "PyTorch sees no CUDA device here")
-    if workload.problem is None:
-        if kernel.model_new:
-            raise wire.Failed(protocol.NOT_RUN, "a ModelNew needs a workload with a problem file")
-        if kernel.prebuilt:
-            from . import prebuilt
-
-            return prebuilt.load(kernel, workload)
-        if kernel.library:
-            from . import shared_object
-
-            return shared_object.Library(kernel.library, workload)
-        return Extension(kernel.artifact or "", workload)
-    if kernel.generated:
-        from . import exchange
-
-        return exchange.Exchanged(kernel, workload)
-    if not kernel.model_new:
-        raise wire.Failed(protocol.NOT_RUN, "a problem file's kernel is a Python file with ModelNew")
-    return Model(kernel.model_new, workload, device)
 
 
 def checked(output: Any, workload: Workload, device: str) -> Any:

@@ -16,7 +16,7 @@ import zipfile
 from typing import Any
 
 from . import abi, blame, elf, kernels, protocol, shared_object, text, wire
-from .workload import AttentionWorkload
+from .attention import AttentionWorkload
 
 MOST_BYTES = 16 << 30  # of a wheel, unpacked
 

@@ -11,13 +11,15 @@ call that is judged, so that one that draws (dropout in training) draws the same
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import functools
 import inspect
 import os
 import sys
 import threading
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, ContextManager, Iterable, Iterator, List, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -25,7 +27,6 @@ import torch
 from . import (
     attention_operator,
     dtypes,
-    emulation,
     finite_differences,
     operator_problem,
     outputs,
@@ -34,19 +35,22 @@ from . import (
     tensors,
     wire,
 )
+from .arithmetic import DrawsNumbers, Realisation
 from .blame import enters_subject
+from .emulation import Arithmetic, doing, doubled
+from .failures import failure
 from .faulty import WrongAnswer
 from .meaning import float64_difference
 from .problem_files import Inputs, construct, made, module_of
+from .references import compile_forward
 
 if TYPE_CHECKING:
+    from .arithmetic import Short
     from .dtypes import Array
     from .inputs import Each, Shape
-    from .references import ModelReference
     from .truth import Cache, Exact
 
 Change = Callable[[Any], Any]  # what becomes of a tensor
-Check = Callable[["ProblemWorkload", Any], Dict[str, bool]]
 Bound = Tuple[Callable[[], Any], List[Any]]  # a call, and its arguments
 FEW_ELEMENTS = 4096  # of an output: fewer may all be near the truth by luck
 _seed = torch.manual_seed  # the code under test may put another in its place
@@ -238,8 +242,6 @@ class ProblemWorkload:
         return rounding.effective([name for name, is_on in switches.items() if is_on], self.dtype)
 
     def references(self, names: Iterable[str], device: str) -> list[ModelReference]:
-        from .references import ModelReference
-
         return [ModelReference(self, device) for name in names if name == protocol.MODEL]
 
     # -- truth -------------------------------------------------------------------------------------------
@@ -276,7 +278,7 @@ class ProblemWorkload:
                     lambda known: self._computed(known, arrays, precision, name, (shape, dtype)),
                 )
         except Exception as error:
-            draws = isinstance(error, attention_operator.DrawsNumbers)
+            draws = isinstance(error, DrawsNumbers)
             self.draws_numbers |= draws
             self.no_truth = str(error) if draws else f"{type(error).__name__}: {error}"[:500]
             print(f"no truth: {self.no_truth}", file=sys.stderr)
@@ -299,26 +301,110 @@ class ProblemWorkload:
     def repeats(self, arrays: list[Array]) -> bool:
         """Whether the ground truth is the same when it is computed again, to within its rounding."""
         with self.drawing:
-            first, second = (emulation.exact(self, arrays)[0] for _ in range(2))
+            first, second = (self.exact(arrays)[0] for _ in range(2))
         return all(float64_difference(first[name], second[name]) is None for name in first)
 
     def gradients_agree(self, arrays: list[Array]) -> dict[str, bool]:
         """Return `finite_differences.agree`; nothing where there are no gradients, or they cannot be checked."""
-        return self._checked(finite_differences.agree, arrays) if self.backward else {}
+        if not self.backward or sum(array.size for array in arrays) > finite_differences.MOST_ELEMENTS:
+            return {}
+        return self._checked(lambda: finite_differences.agree(functools.partial(self._float64_graph, arrays)))
 
     def formula_agrees(self, arrays: list[Array]) -> dict[str, bool]:
-        """Return `emulation.formula_agrees`; nothing where the model calls no attention, or it cannot be checked."""
-        return self._checked(emulation.formula_agrees, arrays)
+        """Return, for each output of a model that calls PyTorch's attention, whether its float64 result is what the
+        formula of attention gives, written out; nothing where it cannot be checked. Elements that the formula leaves
+        undefined (a query without keys) do not count."""
+        return self._checked(lambda: self._formula_agrees(arrays))
 
-    def _checked(self, check: Check, arrays: list[Array]) -> dict[str, bool]:
+    def _formula_agrees(self, arrays: list[Array]) -> dict[str, bool]:
+        results = []
+        for writes_out in (False, True):
+            arithmetic = Arithmetic()
+            with attention_operator.replaced(arithmetic, writes_out) as calls:
+                results.append(self._in_float64(arrays, arithmetic, self._copied()))
+            if not calls:
+                return {}
+        computed, by_formula = results
+        return {name: _agrees_where_finite(computed[name], by_formula[name]) for name in computed if name in by_formula}
+
+    def _checked(self, check: Callable[[], dict[str, bool]]) -> dict[str, bool]:
         if self.definition is not None:  # which decides
             return {}
         try:
             with self.drawing:
-                return check(self, arrays)
+                return check()
         except Exception as error:
             print(f"not checked: {type(error).__name__}: {error}", file=sys.stderr)
             return {}
+
+    # -- arithmetic --------------------------------------------------------------------------------------
+
+    def exact(self, arrays: list[Array], short: Short | None = None) -> tuple[dict[str, Array], bool]:
+        """Return (the ground truth of the outputs in float64, whether sums were cut); `short` as of `Arithmetic`. What
+        the problem's definition does not give is what its model gives."""
+        arithmetic = Arithmetic(short=short)
+        values = self._in_float64(arrays, arithmetic, self.defined(doubled(self._copied())))
+        if not self.outputs.keys() <= values.keys():
+            values = {**self._in_float64(arrays, arithmetic, self._copied()), **_without_gradients(values)}
+        return values, arithmetic.shortened
+
+    def emulations(
+        self, arrays: list[Array], precision: Sequence[str] = (), realisation: int = 0
+    ) -> tuple[dict[str, Array], bool]:
+        """Return what straightforward arithmetic in the dtype gives, as arrays that hold it exactly, and whether it
+        left the dtype's range on its way. What a definition gives is rounded to the dtype of the model's output."""
+        arithmetic = Arithmetic(Realisation(realisation), precision)
+
+        def of(model: Any) -> dict[str, Array]:
+            found = self._computed_by(model, self.arguments(arrays, "cpu"), arithmetic)
+            return {name: dtypes.decode(tensors.to_array(t), tensors.dtype_name(t)) for name, t in found.items()}
+
+        model = self._copied()
+        definition = self.defined(model)
+        values = of(definition)
+        if definition is model:
+            return values, arithmetic.leaves_range
+        for name, (_, dtype) in self.outputs.items():
+            if name in values and dtype in dtypes.UNIT_ROUNDOFF:
+                values[name] = dtypes.quantise(np.ascontiguousarray(values[name], np.float64), dtype)
+        if not self.outputs.keys() <= values.keys():
+            values = {**of(self._copied()), **_without_gradients(values)}
+        return values, arithmetic.leaves_range
+
+    def _in_float64(self, arrays: list[Array], arithmetic: Arithmetic, model: Any) -> dict[str, Array]:
+        if isinstance(model, torch.nn.Module) and not isinstance(model, Definition):
+            model = doubled(model)
+        found = self._computed_by(model, self._doubles(arrays), arithmetic)
+        return {name: np.array(t.detach().numpy(), dtype=np.float64, order="C") for name, t in found.items()}
+
+    def _computed_by(self, model: Any, arguments: list[Any], arithmetic: Arithmetic) -> outputs.Outputs:
+        call, given = self.bind(model, arguments, contiguous=True)
+        with doing(arithmetic):
+            output = call()
+        return self.named(output, given)
+
+    def _doubles(self, arrays: list[Array]) -> list[Any]:
+        return self.arguments(arrays, "cpu", lambda tensor: tensor.double())
+
+    def _copied(self) -> Any:
+        """Return a model of its own, for one computation."""
+        if self.pristine is None:
+            self.pristine, _ = self.model(self.problem, "Model", "cpu")
+        try:
+            return copy.deepcopy(self.pristine)
+        except Exception:  # some hold what cannot be copied: then it is made again
+            return self.model(self.problem, "Model", "cpu")[0]
+
+    def _float64_graph(self, arrays: list[Array], moved: str = "", distance: Any = None) -> outputs.Graph:
+        """Return the graph of a float64 call, with one argument or parameter moved by a distance."""
+        model = doubled(self._copied())
+        given = operator_problem.laid_out(self.operator, self._doubles(arrays), True)
+        if moved:
+            with torch.no_grad():
+                {**outputs.by_argument(model, given), **dict(model.named_parameters())}[moved].add_(distance)
+        self.reseed()
+        with doing(Arithmetic()):
+            return outputs.graph(self.directions, model, given, True, self.writes)
 
     def _digest(self) -> str:
         return protocol.sha256_file(self.problem) if self.operator is None else protocol.digest(asdict(self.operator))
@@ -334,7 +420,7 @@ class ProblemWorkload:
         count = 4 if few else 1 if half and not precision else 2
         exact = known
         if exact is None:
-            exact = self._once("exact", lambda: emulation.exact(self, arrays))[0][name]
+            exact = self._once("exact", lambda: self.exact(arrays))[0][name]
             if exact.shape != shape:
                 if self.definition is not None:
                     self.contradicts = f"returned {list(shape)}; its definition, truth(), gives {list(exact.shape)}"
@@ -342,7 +428,7 @@ class ProblemWorkload:
 
         def emulated(number: int) -> Array:
             key = *precision, number
-            made, leaves_range = self._once(key, lambda: emulation.emulated(self, arrays, precision, number))
+            made, leaves_range = self._once(key, lambda: self.emulations(arrays, precision, number))
             return rounding.without_lost(made[name], exact, dtype) if leaves_range else made[name]
 
         return exact, map(emulated, range(count))
@@ -369,7 +455,7 @@ class ProblemWorkload:
 
     def emulated(self, arrays: list[Array], precision: Sequence[str] = ()) -> Array:
         with self.drawing:
-            return emulation.emulated(self, arrays, precision)[0][self.main]
+            return self.emulations(arrays, precision)[0][self.main]
 
     def wrong_answers(self, arrays: list[Array], _each: Each) -> Iterator[WrongAnswer]:
         """See `power.specific`: its sums cut short."""
@@ -379,6 +465,74 @@ class ProblemWorkload:
         }
         for name, lacking in shorter.items():
             with self.drawing:
-                values, any_short = emulation.exact(self, arrays, lacking)
+                values, any_short = self.exact(arrays, lacking)
             if any_short:
                 yield WrongAnswer("short", f"sums without {name}", None, values[self.main])
+
+
+def _agrees_where_finite(own: Array, formula: Array) -> bool:
+    if own.shape != formula.shape:
+        return False
+    defined = np.isfinite(formula)
+    return float64_difference(np.where(defined, own, 0.0), np.where(defined, formula, 0.0)) is None
+
+
+def _without_gradients(values: dict[str, Array]) -> dict[str, Array]:
+    """Return what a definition gives without its gradients: those of some outputs alone are not the model's."""
+    return {name: array for name, array in values.items() if not name.startswith(protocol.GRADIENT)}
+
+
+class ModelReference:
+    """The problem's own ``Model``, with the stored weights."""
+
+    name = protocol.MODEL
+
+    def __init__(self, workload: ProblemWorkload, device: str) -> None:
+        self.workload = workload
+        self.device = device
+        self.model: Any = None
+
+    def prove(self, arguments: list[Any]) -> list[str]:
+        """Nothing is forced, so no operator is proven; the model must run."""
+        self.attempt(arguments)
+        return []
+
+    def attempt(self, arguments: list[Any]) -> None:
+        """`wire.Failed` where the model does not run, or gives what cannot be compared."""
+        try:
+            if self.model is None:
+                self.model, _ = self.workload.model(self.workload.problem, "Model", self.device)
+                if self.workload.compiled:
+                    compile_forward(self.model)
+            with torch.no_grad():
+                call, given = self.workload.bind(self.model, arguments)
+                before = [tensor.clone() for tensor in tensors.flat(given)]
+                returned = call()
+                outputs.learn_writes(self.workload.writes, self.model, before, given)
+            found = self.workload.named(returned, given)
+            self.workload.saw(found or outputs.named(returned))  # which refuses it, where there is no output
+        except wire.Failed as error:
+            said = str(error)
+            words = said if protocol.HAS_NO in said else f"{self.workload.name} {said}"
+            raise wire.Failed(error.status, words, error.log_excerpt, error.fault) from None
+        except Exception as error:
+            failed = failure(error, self.workload.name)
+            if failed.fault is protocol.Fault.SUBJECT:
+                failed.status = protocol.UNSUPPORTED
+            raise failed from None
+
+    def active(self) -> ContextManager[None]:
+        return contextlib.nullcontext()
+
+    def bind(self, arguments: list[Any]) -> Callable[[], Any]:
+        return self.workload.bind(self.model, arguments)[0]
+
+    def graph(self, arguments: list[Any]) -> outputs.Graph:
+        given = operator_problem.laid_out(self.workload.operator, arguments)
+        return outputs.graph(self.workload.directions, self.model, given, writes=self.workload.writes)
+
+    def judged(self, arguments: list[Any]) -> outputs.Outputs:
+        call, given = self.workload.bind(self.model, arguments)
+        with self.workload.drawing:
+            self.workload.reseed()
+            return self.workload.named(call(), given)

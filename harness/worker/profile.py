@@ -13,6 +13,7 @@ import torch
 
 from . import kernels, operators, problem, protocol, sampling, tensors, wire
 from . import workload as workloads
+from .loading import load_kernel
 
 RECIPE = "independent"
 FEWEST_CALLS = 3
@@ -32,7 +33,7 @@ def profile(request: wire.ProfileRequest) -> wire.ProfileResult:
                 if kernel.model_new:
                     call = _traced(kernel, kernel.model_new, workload, arguments, result)
                 else:
-                    call = kernels.load(kernel, workload).bind(arguments, anew=True)
+                    call = load_kernel(kernel, workload).bind(arguments, anew=True)
             else:
                 reference = workload.references([target], device)[0]
                 reference.attempt(workload.arguments(arrays, device))
@@ -58,7 +59,7 @@ def _traced(
     draws. A call that raises is left to who calls it next."""
     device = kernel.device
     with operators.running(path) as numbers:
-        made = kernels.load(kernel, workload)
+        made = load_kernel(kernel, workload)
         assert isinstance(made, kernels.Model) and isinstance(workload, problem.ProblemWorkload)
         own, models = tensors.drawn(device), workload.drawn_by_model(device)
         if models is not None and not made.given:  # stored weights take the place of what was drawn

@@ -89,10 +89,10 @@ def compute(device: str, result: wire.ProveResult) -> None:
 
 
 def _attention(name: str, arguments: list[Any]) -> Callable[[], Any]:
-    from . import references, workload
+    from . import attention, references
 
     asked = wire.WorkloadRequest("", "", {}, *SHAPE, causal=False, scale=0.125)
-    reference = references.SdpaReference(name, workload.AttentionWorkload(asked))
+    reference = references.SdpaReference(name, attention.AttentionWorkload(asked))
 
     def call() -> Any:
         reference.attempt(arguments)

@@ -1,21 +1,15 @@
-"""SDPA backends, forced by name in the way that this PyTorch has, with proof of the operator that ran. And a problem's
-own model."""
+"""SDPA backends, forced by name in the way that this PyTorch has, with proof of the operator that ran."""
 
 from __future__ import annotations
 
 import contextlib
 import warnings
-from typing import TYPE_CHECKING, Any, Callable, ContextManager, Iterable, Iterator
+from typing import Any, Callable, ContextManager, Iterable, Iterator, Protocol, Sequence
 
 import torch
 
-from . import blame, kernels, operator_problem, outputs, protocol, tensors, wire
+from . import blame, operator_problem, outputs, protocol, tensors, wire
 from .blame import enters_subject
-from .protocol import Fault
-
-if TYPE_CHECKING:
-    from .problem import ProblemWorkload
-    from .workload import AttentionWorkload
 
 # What must be in the name of an operator that ran, for the forced backend to have run.
 MARKS = {"math": "attention_math", **{name: f"{name}_attention" for name in ("flash", "efficient", "cudnn")}}
@@ -68,10 +62,22 @@ def graph(inputs: list[Any], d_out: Any, causal: bool, scale: float, mask: Any) 
     return outputs.Graph({"output": out}, dict(zip("qkv", leaves)), [out], [d_out])
 
 
+class AttentionCall(Protocol):
+    """What a reference needs to know of an attention."""
+
+    causal: bool
+    backward: bool
+    scale: float
+    dropout: float
+
+    def given(self, values: Sequence[Any]) -> Any:
+        """Return its inputs by their names."""
+
+
 class SdpaReference:
     """A backend, forced by name, on an attention."""
 
-    def __init__(self, name: str, workload: AttentionWorkload) -> None:
+    def __init__(self, name: str, workload: AttentionCall) -> None:
         self.name, self.workload = name, workload
 
     def active(self) -> ContextManager[None]:
@@ -129,62 +135,6 @@ class SdpaReference:
             names = ", ".join(ran) or "no attention operator"
             raise unsupported(f"{self.name} was forced, but PyTorch ran {names}")
         return ran
-
-
-class ModelReference:
-    """The problem's own ``Model``, with the stored weights."""
-
-    name = protocol.MODEL
-
-    def __init__(self, workload: ProblemWorkload, device: str) -> None:
-        self.workload = workload
-        self.device = device
-        self.model: Any = None
-
-    def prove(self, arguments: list[Any]) -> list[str]:
-        """Nothing is forced, so no operator is proven; the model must run."""
-        self.attempt(arguments)
-        return []
-
-    def attempt(self, arguments: list[Any]) -> None:
-        """`wire.Failed` where the model does not run, or gives what cannot be compared."""
-        try:
-            if self.model is None:
-                self.model, _ = self.workload.model(self.workload.problem, "Model", self.device)
-                if self.workload.compiled:
-                    compile_forward(self.model)
-            with torch.no_grad():
-                call, given = self.workload.bind(self.model, arguments)
-                before = [tensor.clone() for tensor in tensors.flat(given)]
-                returned = call()
-                outputs.learn_writes(self.workload.writes, self.model, before, given)
-            found = self.workload.named(returned, given)
-            self.workload.saw(found or outputs.named(returned))  # which refuses it, where there is no output
-        except wire.Failed as error:
-            said = str(error)
-            words = said if protocol.HAS_NO in said else f"{self.workload.name} {said}"
-            raise wire.Failed(error.status, words, error.log_excerpt, error.fault) from None
-        except Exception as error:
-            failed = kernels.failure(error, self.workload.name)
-            if failed.fault is Fault.SUBJECT:
-                failed.status = protocol.UNSUPPORTED
-            raise failed from None
-
-    def active(self) -> ContextManager[None]:
-        return contextlib.nullcontext()
-
-    def bind(self, arguments: list[Any]) -> Callable[[], Any]:
-        return self.workload.bind(self.model, arguments)[0]
-
-    def graph(self, arguments: list[Any]) -> outputs.Graph:
-        given = operator_problem.laid_out(self.workload.operator, arguments)
-        return outputs.graph(self.workload.directions, self.model, given, writes=self.workload.writes)
-
-    def judged(self, arguments: list[Any]) -> outputs.Outputs:
-        call, given = self.workload.bind(self.model, arguments)
-        with self.workload.drawing:
-            self.workload.reseed()
-            return self.workload.named(call(), given)
 
 
 @enters_subject

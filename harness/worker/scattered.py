@@ -5,7 +5,7 @@ meet in one of the output, the sum is the output's element: overlapping windows 
 of a convolution's gradient), gradients of an embedding or of an indexed tensor, samples of a batch in the gradient of a
 weight. PyTorch adds these in the dtype, on the CPU by loops and on GPUs by atomic additions.
 
-A function here is given an `emulation.Call`.
+A function here is given an `arithmetic.Call`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from . import dtypes, rounding, tensors
 
 if TYPE_CHECKING:
-    from .emulation import Call
+    from .arithmetic import Call
 
     Terms = Callable[[Call, Sequence[Any]], Sequence[float]]  # for each result, how many meet in an element
 

@@ -20,7 +20,7 @@ from .kernels import Extension, blamed
 from .text import said
 
 if TYPE_CHECKING:
-    from .workload import AttentionWorkload
+    from .attention import AttentionWorkload
 
 NO_OPTIONS = -9  # ATTENTION_ERROR_OPTIONS of the C interface
 RUNTIME = re.compile(r"lib(cudart|gomp|iomp5|omp)[.-].*so")

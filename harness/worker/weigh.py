@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional
 
 from . import agreement, dtypes, protocol, truth, wire
 from . import workload as workloads
+from .attention import AttentionWorkload
 from .judging import failure_of, is_possible, judged_as, read_output
 from .wire import Failed
 
@@ -122,7 +123,7 @@ class Weighed:
 
     def _check_dtype(self, workload: workloads.Workload) -> None:
         """A problem's is that of its model, once that has run; of inputs that were cast another is right."""
-        if self.cast or isinstance(workload, workloads.AttentionWorkload):
+        if self.cast or isinstance(workload, AttentionWorkload):
             return
         if workload.out_dtype not in ("", self.dtype):
             raise Failed(protocol.WRONG, f"returned {self.shape} {self.dtype}; expected {workload.out_dtype}")

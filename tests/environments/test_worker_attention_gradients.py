@@ -62,17 +62,17 @@ FAULTS: dict[str, tuple[str, str, dict[str, Any], list[str]]] = {
 # Gradients of PyTorch in float64, in the same order, of each of these workloads' first inputs.
 AUTOGRAD = """
 import json, sys, torch
-from worker import wire, workload
-from worker.references import attention
+from worker import attention, wire
+from worker.references import attention as attend
 torch.set_default_dtype(torch.float64)
 for asked in json.loads(sys.argv[1]):
-    made = workload.AttentionWorkload(wire.WorkloadRequest(**asked))
+    made = attention.AttentionWorkload(wire.WorkloadRequest(**asked))
     arrays = made.arrays("independent", 0, 3)
     q, k, v, mask, _, d_out = made.given([torch.from_numpy(array) for array in arrays])
     leaves = [tensor.double().requires_grad_() for tensor in (q, k, v)]
     mask = mask.double() if asked.get("mask") == "bias" else mask
     with torch.backends.cuda.sdp_kernel(enable_flash=False, enable_mem_efficient=False):
-        out = attention(*leaves, made.causal, made.scale, mask)
+        out = attend(*leaves, made.causal, made.scale, mask)
     found = [out, *torch.autograd.grad(out, leaves, d_out.double())]
     exact = made.split(made.computed(arrays)[0])
     print(max(float((one - torch.from_numpy(other)).abs().max()) for one, other in zip(found, exact.values())))

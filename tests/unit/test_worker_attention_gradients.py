@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from harness.worker import attention_gradients, dtypes, inputs, power, truth, wire
+from harness.worker.attention import AttentionWorkload
 from harness.worker.attention_gradients import OUTPUTS
 from harness.worker.excerpt import excerpt
 from harness.worker.orders import Picked
-from harness.worker.workload import AttentionWorkload
 
 ASKED: dict[str, Any] = {
     "id": "x",

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from harness.worker import dtypes, fresh, inputs, wire
+from harness.worker.attention import AttentionWorkload
 from harness.worker.excerpt import excerpt
 from harness.worker.orders import Picked
-from harness.worker.workload import AttentionWorkload
 
 ASKED: dict[str, Any] = {
     "id": "x",

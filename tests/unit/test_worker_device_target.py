@@ -13,8 +13,8 @@ from unittest.mock import MagicMock
 import pytest
 
 from harness.worker import channel, codec, fresh, host, target, wire
+from harness.worker.attention import AttentionWorkload
 from harness.worker.measuring import Measured
-from harness.worker.workload import AttentionWorkload
 from tests.unit.test_worker_measuring import (
     CLOCK,
     LIMITS,

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from harness.worker import dtypes, fresh, wire
+from harness.worker.attention import AttentionWorkload
 from harness.worker.fresh import Fresh, Slots
-from harness.worker.workload import AttentionWorkload
 
 
 def made(dtype: str = "float32", seq_len: int = 16) -> Fresh:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.worker import agreement, dtypes, inputs, rounding, truth, wire, workload
+from harness.worker import agreement, attention, dtypes, inputs, rounding, truth, wire
 
 SHAPE = (1, 2, 17, 8)
 
@@ -27,7 +27,7 @@ def test_bytes_are_the_recorded_ones(recipe: str, dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 def test_smaller_inputs_are_halved_and_ask_the_same(dtype: str) -> None:
     asked = {"id": "x", "dtype": dtype, "batch": 1, "heads": 2, "seq_len": 17, "head_dim": 8, "causal": False}
-    plain = workload.AttentionWorkload(wire.WorkloadRequest(**asked, scale=0.25, recipes={}))
+    plain = attention.AttentionWorkload(wire.WorkloadRequest(**asked, scale=0.25, recipes={}))
     small = plain.on("halved_4")
     assert plain.on("large_logits") is plain and (plain.scale, small.scale) == (0.25, 64.0)
     full, halved = (plain.arrays(recipe, 1, 7) for recipe in ("independent", "halved_4"))

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from harness.worker import channel, codec, host, inputs, measuring, sampling, target, truth, wire
+from harness.worker.attention import AttentionWorkload
 from harness.worker.measuring import Measured
 from harness.worker.peer import Peer
-from harness.worker.workload import AttentionWorkload
 
 SHAPE = (1, 2, 16, 8)
 WORKLOAD = wire.WorkloadRequest(

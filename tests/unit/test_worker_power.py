@@ -8,19 +8,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.worker import agreement, dtypes, inputs, power, rounding, truth, verdict, wire, workload
+from harness.worker import agreement, dtypes, inputs, power, rounding, truth, verdict, wire
+from harness.worker.attention import AttentionWorkload
 
 LIMITS = {"rounding": 4.0, "kernelbench": 1e-2, "strict": 1e-3}
 RULE = power.Rule(LIMITS, "rounding", [])
 
 
-def attention(dtype: str, seq_len: int = 256, causal: bool = False) -> workload.AttentionWorkload:
+def attention(dtype: str, seq_len: int = 256, causal: bool = False) -> AttentionWorkload:
     asked = {"id": "x", "dtype": dtype, "batch": 1, "heads": 2, "seq_len": seq_len, "head_dim": 64}
     request = wire.WorkloadRequest(**asked, causal=causal, scale=0.125, recipes={"independent": 2})
-    return workload.AttentionWorkload(request)
+    return AttentionWorkload(request)
 
 
-def proven(work: workload.AttentionWorkload, folder: Path, recipe: str = "independent") -> dict[str, wire.KnownWrong]:
+def proven(work: AttentionWorkload, folder: Path, recipe: str = "independent") -> dict[str, wire.KnownWrong]:
     found = power.prove(work, recipe, 2, 0, truth.Cache(str(folder)), RULE)
     return {wrong.name: wrong for wrong in found}
 
