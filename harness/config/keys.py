@@ -172,7 +172,7 @@ CODE: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "experiments/conditions.py",
             "experiments/jobs.py",
             "experiments/condition_list.py",
-            "experiments/size_rules.py",
+            "experiments/shrink.py",
             "experiments/probes.py",
             "experiments/second_device.py",
             "csrc/probes/poison.cpp",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from harness.experiments.size_rules import HEAD_DIM, LENGTH, own_sizes
+from harness.experiments.shrink import HEAD_DIM, LENGTH, own_sizes
 from harness.schema.experiment_records import Condition, ConditionsExperiment, Layout, Pattern, Site
 from harness.schema.records import Device
 from harness.schema.run_records import WorkloadInfo

@@ -16,7 +16,7 @@ from harness.experiments import second_device
 from harness.experiments.condition_list import sized
 from harness.experiments.jobs import MOST_BYTES, Job, Others, Trials, in_processes, jobs_of, merge
 from harness.experiments.probes import SITES, build_probe
-from harness.experiments.size_rules import MOST_ASKED, MOST_ROUNDS, ask, own_sizes, points_of
+from harness.experiments.shrink import MOST_ROUNDS, MOST_TRIED, own_sizes, points_of, shrink
 from harness.isolate import Answer, Task, read_result
 from harness.run.context import Context, answer_of, checked, failure, fields_of
 from harness.run.device import check_device
@@ -56,7 +56,7 @@ def run_conditions(
     session = Session(context, cell, jobs)
     try:
         session.run()
-        session.ask_on()
+        session.shrink()
     finally:
         session.sweep()
     return [_record(context, cell, experiment, session, jobs, started) for experiment in experiments]
@@ -124,23 +124,23 @@ class Session:
             waiting += self._run_all(shared)
         self._weigh(waiting)
 
-    def ask_on(self) -> None:
-        """Try the sizes that could refute what those tried so far suggest, and smaller ones that may be wrong."""
-        planned = [job for job in self.jobs if job.experiment == "lengths"]
-        own = own_sizes(self.context.plan.workload(self.cell.workload)) if planned else {}
-        tried, left = list(planned), MOST_ASKED
-        for _ in range(MOST_ROUNDS if planned else 0):
+    def shrink(self) -> None:
+        """Try smaller sizes than the smallest that failed, for as long as they fail."""
+        tried = [job for job in self.jobs if job.experiment == "lengths"]
+        if not tried:
+            return
+        own = own_sizes(self.context.plan.workload(self.cell.workload))
+        most = len(tried) + MOST_TRIED
+        for _ in range(MOST_ROUNDS):
             points = points_of((self.results[job.number] for job in tried), own)
-            conditions = sized(ask(points, own, left), own)
+            conditions = sized(shrink(points, own), own)[: most - len(tried)]
             if not conditions or self.stopped:
                 break
-            asked = [replace(planned[0], number=len(self.jobs) + n, condition=c) for n, c in enumerate(conditions)]
-            self.jobs += asked
-            self.spent_s |= {job.number: 0.0 for job in asked}
-            self._weigh(self._run_all(asked))
-            for job in asked:
-                self.results[job.number] = self.results[job.number].model_copy(update={"asked": True})
-            tried, left = tried + asked, left - len(asked)
+            smaller = [replace(tried[0], number=len(self.jobs) + n, condition=c) for n, c in enumerate(conditions)]
+            self.jobs += smaller
+            self.spent_s |= {job.number: 0.0 for job in smaller}
+            self._weigh(self._run_all(smaller))
+            tried += smaller
 
     def sweep(self) -> None:
         shutil.rmtree(self.out, ignore_errors=True)

@@ -162,6 +162,4 @@ def merge(condition: Condition, results: Sequence[ConditionResult]) -> Condition
         input_sha256=[digest for r in results for digest in r.input_sha256],
         within=[verdicts for r in results for verdicts in r.within],
         scales=all(scales) if scales else None,
-        worst_at=worst.worst_at,
-        asked=worst.asked,
     )

@@ -9,11 +9,11 @@ experiments/swap/<kernel>-<device>/<workload>.json                           Swa
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from harness.schema.records import CellRecord, Device, Outcome, Record
+from harness.schema.records import CellRecord, Device, Outcome, Record, without
 
 ConditionsExperiment = Literal[
     "repeat", "poison", "predecessor", "inputs", "history", "variables", "version", "wider", "lengths", "places"
@@ -96,12 +96,11 @@ class ConditionResult(Outcome):
     scales: bool | None = Field(
         default=None, description="of smaller inputs: whether the truth is that on the full ones times a power of two"
     )
-    worst_at: list[int] = Field(
-        default=[], description="of the first output that fails: the index of its largest error"
-    )
-    asked: bool = Field(
-        default=False, description="whether its sizes were chosen by what others gave: experiments/size_rules.py"
-    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_earlier(cls, value: Any) -> Any:
+        return without(value, "worst_at", "asked")
 
 
 class ConditionsRecord(CellRecord):

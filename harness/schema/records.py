@@ -8,7 +8,7 @@ message beside it say why. JSON has no NaN: a non-finite error is None with `non
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -24,6 +24,11 @@ ENDED_BADLY = (protocol.CRASHED, protocol.TIMED_OUT, protocol.KILLED)  # and may
 
 class Record(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def without(value: Any, *names: str) -> Any:
+    """Return a record's values but for fields of earlier versions, whose records stay readable."""
+    return {name: each for name, each in value.items() if name not in names} if isinstance(value, dict) else value
 
 
 def _cut(most: int) -> AfterValidator:

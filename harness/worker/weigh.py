@@ -144,8 +144,6 @@ class Weighed:
         self.judged += 1
         result.passed += verdict.passed[self.decides]
         result.nonfinite += verdict.nonfinite
-        if verdict.worst and not verdict.passed[self.decides] and not result.worst_at:
-            result.worst_at = verdict.worst[0]
         result.max_units = _larger(result.max_units, verdict.units)
         # With the same trial's first run: how far they lie apart, and not only whether they do.
         if self.first is None:

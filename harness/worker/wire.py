@@ -389,7 +389,6 @@ class WeighedJob(Result):
     within: List[List[bool]] = field(default_factory=list)
     apart_units: Optional[float] = None
     scales: Optional[bool] = None
-    worst_at: List[int] = field(default_factory=list)
 
 
 class Compiled(Reply):

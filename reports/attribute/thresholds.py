@@ -8,7 +8,6 @@ FEWEST_RUNS = 4  # under each environment's variables in each place, that chance
 FAR_APART = 10.0  # errors of one kernel on the same inputs, one over the other
 AS_MUCH = 0.01  # how far an error on smaller inputs may lie from that on the full ones, as a share
 FAR_FROM_TRUTH = 0.1  # of a row's largest value: what is so wrong was computed from something else
-BY_CHANCE = 1e-3  # that the largest errors are all in one row, or one head, if each may be anywhere
 FAITHFUL_UNITS = 2.0  # an error of so many units is what arithmetic in a dtype costs, and no fault
 AS_THE_MODEL = 2.0  # a problem's kernel rounds elsewhere than its model: errors so many times as large are alike
 NET = 2.0  # times its own limit: errors beyond pass through a rule that is not that of rounding

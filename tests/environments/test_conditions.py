@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from harness.experiments.condition_list import HEAD_DIMS, PATTERNS, conditions_of, size_conditions, sized
+from harness.experiments.condition_list import HEAD_DIMS, PATTERNS, conditions_of, size_conditions
 from harness.experiments.probes import FOLDER
-from harness.experiments.size_rules import ask, fitting, points_of
+from harness.experiments.shrink import points_of, shrink, smallest
 from harness.schema.experiment_records import Condition, ConditionResult
 from tests.candidates.faulty import SOURCE, STRIDES
 from tests.conftest import ROOT
@@ -191,10 +191,9 @@ def test_other_sizes_show_where_a_tile_ends(bench: Bench) -> None:
     tail, code = bench.run(listed, "tail", trials=1, repeats=1)
     points = points_of(tail, own)
     assert code == 0 and all(each.right == (each.sizes["seq_len"] % 16 == 0) for each in points)
-    assert {len(each.worst_at) for each in tail} == {0, 4} and {each.sizes["heads"] for each in points} == {1, 2, 3, 4}
+    assert {each.sizes["heads"] for each in points} == {1, 2, 3, 4}
     assert {each.sizes["head_dim"] for each in points} == {64, *HEAD_DIMS}
-    more, _ = bench.run(sized(ask(points, own), own), "tail", trials=1, repeats=1)
-    assert [(rule.kind, rule.number) for rule in fitting([*points, *points_of(more, own)], own)] == [("off", 16)]
+    assert smallest(points, own) == {**own, "heads": 1, "seq_len": 1} and not shrink(points, own)
     right, _ = bench.run(listed, "none", trials=1, repeats=1)
     assert all(r.status == "ok" and r.runs == 1 and (r.max_units or 0) < 4 for r in right)
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from harness.config.operators import COMPILED
-from harness.experiments.size_rules import own_sizes
+from harness.experiments.shrink import own_sizes
 from harness.schema.experiment_records import ProfileRecord
 from harness.schema.records import Crossing, RecipeResult, TargetResult, ValidationRecord
 from harness.schema.run_records import Cell

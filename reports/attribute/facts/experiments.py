@@ -5,12 +5,11 @@ Outputs are compared by digest, trial by trial, and only where the inputs were t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from harness.experiments.size_rules import HEAD_DIM, LENGTH, Point, Rule, Sizes, fitting, points_of
+from harness.experiments.shrink import LENGTH, Point, Sizes, points_of, smallest
 from harness.schema.experiment_records import (
     CheckerFinding,
     CheckerResult,
@@ -310,11 +309,6 @@ class LengthTrials:
     def points(self) -> list[Point]:
         return points_of(self.conditions.record.results, self.own)
 
-    @property
-    def planned(self) -> list[Point]:
-        """Those that were not chosen by what others gave."""
-        return [each for each in self.points if not each.asked]
-
     @cached_property
     def _of_length(self) -> list[Point]:
         return [each for each in self.points if set(each.varies(self.own)) <= {LENGTH}]
@@ -329,31 +323,8 @@ class LengthTrials:
 
     @cached_property
     def smallest(self) -> Sizes | None:
-        """Of all inputs that are wrong, with the workload's head dimension: the kernel may be made for that alone."""
-        wrong = [each.sizes for each in self.points if each.right is False and HEAD_DIM not in each.varies(self.own)]
-        return min(wrong, key=lambda sizes: (math.prod(sizes.values()), sizes[LENGTH]), default=None)
-
-    @cached_property
-    def rules(self) -> list[Rule]:
-        """Those that fit, and rest on enough."""
-        return fitting(self.points, self.own)
-
-    @property
-    def rule(self) -> Rule | None:
-        """The only one: what cannot be told apart from another is not told."""
-        return self.rules[0] if len(self.rules) == 1 else None
-
-    @property
-    def tail(self) -> bool:
-        """Whether it is wrong at every length that something does not divide, and right at all others."""
-        return self.rule is not None and (self.rule.dimension, self.rule.kind) == (LENGTH, "off")
-
-    @cached_property
-    def worst(self) -> list[tuple[Sizes, list[int]]]:
-        """Sizes and the index of the largest error, where one was recorded."""
-        results = zip(self.points, self.conditions.record.results, strict=True)
-        finite = [(point.sizes, each.worst_at) for point, each in results if not each.nonfinite]
-        return [(sizes, index) for sizes, index in finite if len(index) == 4]
+        """Return the smallest input that was found to be wrong."""
+        return smallest(self.points, self.own)
 
 
 # -- checkers ---------------------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ def wrong_everywhere(case: CaseFacts) -> Cause | None:
     same = [cell for cell in cells if cell.bits.state == SAME or case.alone]
     first, within, right = _wrong_as_the_first_call(case), _within_range(case), _right_elsewhere(case, cells)
     sizes = _sized(cells)
-    at_every_length = bool(sizes) and all(not lengths.right or lengths.tail for lengths in sizes)
+    at_every_length = bool(sizes) and all(not lengths.right for lengths in sizes)
     shown = bool(len(same) == len(cells) and case.steady and not case.alone and right is None)
     infinite = next((cell for cell in cells if not cell.finite), None) if within is None else None
     accessed = any(case.findings(kind) for kind in ("out_of_bounds", "uninitialised"))
