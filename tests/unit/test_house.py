@@ -2,7 +2,6 @@
 
 import ast
 import importlib.util
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,23 +15,18 @@ GENEROUS = {
 }
 
 
-@pytest.fixture
-def tree(tmp_path, monkeypatch):
-    """Return a function that writes a file of a small house."""
-    monkeypatch.setattr(house, "ROOT", tmp_path)
-    subprocess.run(["git", "init", "-q", tmp_path], check=True)
-
-    def write(path, text):
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text)
-
-    write("harness/a.py", "class Plan:\n    pass\n")
-    write("tests/test_a.py", "x = 1\n")
-    return write
+HOUSE = {"harness/a.py": "class Plan:\n    pass\n", "tests/test_a.py": "x = 1\n"}
 
 
-def test_a_house_within_its_budget_is_accepted(tree):
-    assert list(house.check(GENEROUS)) == []
+def faults_of(folder, files, budget):
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return list(house.check(budget, house.read_files(folder, files)))
+
+
+def test_a_house_within_its_budget_is_accepted(tmp_path):
+    assert faults_of(tmp_path, HOUSE, GENEROUS) == []
 
 
 @pytest.mark.parametrize(
@@ -46,10 +40,9 @@ def test_a_house_within_its_budget_is_accepted(tree):
         ({}, "x = 1  # fmt" + ": skip\n", "1 comments turn the formatter off"),
     ],
 )
-def test_what_exceeds_it_is_refused(tree, change, text, said):
-    if text:
-        tree("reports/b.py", text)
-    faults = list(house.check({**GENEROUS, **change}))
+def test_what_exceeds_it_is_refused(tmp_path, change, text, said):
+    files = {**HOUSE, "reports/b.py": text} if text else HOUSE
+    faults = faults_of(tmp_path, files, {**GENEROUS, **change})
     assert any(said in fault for fault in faults), faults
 
 
