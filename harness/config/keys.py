@@ -186,8 +186,8 @@ CODE: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "profile": (("profile",), ("experiments/profile.py", *ASKS)),
     "profile_of_reference": (("profile",), ("experiments/profile.py", *ASKS)),
     "swap": (
-        ("link", "candidate", "judge", "compiled"),
-        ("experiments/swap.py", "experiments/generated.py", "experiments/compiled.py", "run/validate.py", *ASKS),
+        ("link", "candidate", "judge"),
+        ("experiments/swap.py", "run/validate.py", *ASKS),
     ),
 }
 

@@ -15,7 +15,6 @@ from harness.errors import RecordError
 from harness.experiments.checkers import checkers_key, run_checkers
 from harness.experiments.conditions import conditions_key, run_conditions
 from harness.experiments.counters import COUNTERS, counters_key, run_counters
-from harness.experiments.generated import Place, moved_subjects, run_generated_swap
 from harness.experiments.jobs import Others, Trials, jobs_of
 from harness.experiments.plan import Case, Focus, Planned, is_one_of, is_wanted, plan_experiments, sequences
 from harness.experiments.profile import profile_key, run_profile
@@ -24,7 +23,6 @@ from harness.experiments.swap import run_swap, swap_inputs, swap_key
 from harness.progress import Display
 from harness.run.context import Context
 from harness.run.folders import stored
-from harness.schema.compiled_records import CompiledRecord
 from harness.schema.experiment_records import (
     CheckersRecord,
     ConditionsExperiment,
@@ -39,7 +37,6 @@ from harness.schema.storage import Run, load_record
 from harness.worker import protocol
 
 CHECKERS = "checkers"
-MOST_EXCHANGED = 4  # subjects whose generated code is exchanged
 AnyExperiment = TypeVar("AnyExperiment", CheckersRecord, ConditionsRecord, CountersRecord, ProfileRecord, SwapRecord)
 
 
@@ -103,7 +100,6 @@ def unexplained(run: Run) -> bool:
     ]
     wanted += [_path(run, case.cells[-1], CHECKERS) for case in cases]
     wanted += [run.swap_path(case.kernel, case.device, case.workload) for case in cases if case.machine_code_moved]
-    wanted += [run.swap_path(kernel, device, workload) for kernel, workload, device in generated_moved(run, Focus())]
     wanted += [
         _path(run, cell, target.experiment)
         for target in (*slowed(run, Focus()), *calls_operators(run, cases))
@@ -154,30 +150,7 @@ def explain(context: Context, display: Display, focus: Focus) -> int:
         done += _run(context, display, steps(context, case))
     for target in (*slowed(context.run, focus), *calls_operators(context.run, suspects.cases)):
         done += _run(context, display, profiles(context, target))
-    return done + _run(context, display, generated_swaps(context, focus))
-
-
-def generated_moved(run: Run, focus: Focus) -> dict[Place, tuple[str, ...]]:
-    """What compiles at run time and moved with its generated code, of what the user wants explained: the first in the
-    run, at most `MOST_EXCHANGED`."""
-    record = run.load()
-    moved = moved_subjects(record, run.experiments(CompiledRecord), run.validations())
-    wanted = [(place, names) for place, names in moved.items() if is_wanted(record, focus, *place)]
-    return dict(wanted[:MOST_EXCHANGED])
-
-
-def generated_swaps(context: Context, focus: Focus) -> Iterator[Step]:
-    """The generated code of one environment in the other."""
-    for place, moved in generated_moved(context.run, focus).items():
-        kernel, workload, device = place
-        environments = [name for name in moved if (name, kernel, device) in context.builds]
-        if len(environments) < 2:
-            continue  # an `eval`'s baseline, measured by another run
-        path = context.run.swap_path(kernel, device, workload)
-        info, builds = swap_inputs(context, kernel, workload, device, environments)
-        if not _found(context, path, SwapRecord, swap_key(context, builds, info)):
-            what = f"generated code exchanged: {kernel}/{workload}/{device}"
-            yield _single(what, device, path, partial(run_generated_swap, context, place, environments))
+    return done
 
 
 def _run(context: Context, display: Display, steps: Iterable[Step]) -> int:

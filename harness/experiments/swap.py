@@ -201,7 +201,7 @@ class Swap:
         truth = self.folder / "truth"
         truth.mkdir(exist_ok=True)
         decides = plan.tolerances.decides
-        workload = workload_request(context, self.workload.model_copy(update={"compiled": False}))
+        workload = workload_request(context, self.workload)
         request = wire.JudgeRequest(
             workload=workload,
             seed=plan.seed,

@@ -64,7 +64,7 @@ def room_bytes(plan: Plan) -> int:
 
 def files_of(kernel: wire.KernelRequest | None, *workloads: wire.WorkloadRequest) -> tuple[Path, ...]:
     """The files and folders that these requests name."""
-    named = [kernel.artifact, kernel.model_new, kernel.library, kernel.prebuilt, kernel.generated] if kernel else []
+    named = [kernel.artifact, kernel.model_new, kernel.library, kernel.prebuilt] if kernel else []
     if kernel and kernel.prebuilt and kernel.entry:  # its wheel lies unpacked beside it
         named.append(str(Path(kernel.prebuilt).with_name(protocol.UNPACKED)))
     for workload in workloads:

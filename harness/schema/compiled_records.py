@@ -1,13 +1,15 @@
-"""Records of what compiles at run time: its first calls, and what its compilers generated.
+"""Records of what compiles at run time: what its compilers generated.
 
 experiments/<environment>/<kernel>-<device>/<workload>/compiled.json
 """
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Any
 
-from harness.schema.records import CellRecord, Record
+from pydantic import Field, model_validator
+
+from harness.schema.records import CellRecord, Record, without
 
 
 class GeneratedFile(Record):
@@ -39,20 +41,21 @@ class Picked(Record):
     configuration: dict[str, str]
 
 
-class FirstCall(Record):
-    """One sample: two fresh processes, the first with empty caches, the second with what that left in them."""
+class Compilation(Record):
+    """One fresh process with empty caches, in which the first call compiled."""
 
-    block: int = Field(description="samples of all environments with one number were taken one after another")
-    cold_s: float = Field(description="from making the model until its first call has returned, with empty caches")
-    warm_s: float = Field(description="the same with filled caches, in a fresh process")
-    later_us: float = Field(description="median of later calls in the first process")
-    generated_sha256: str = Field(description="digest of all that was generated with empty caches")
+    generated_sha256: str = Field(description="digest of all that was generated")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_earlier(cls, value: Any) -> Any:
+        return without(value, "block", "cold_s", "warm_s", "later_us")
 
 
 class CompiledRecord(CellRecord):
     """`generated` and `picked` are of the first sample."""
 
-    samples: list[FirstCall] = []
+    samples: list[Compilation] = []
     generated: list[GeneratedFile] = []
     picked: list[Picked] = []
 

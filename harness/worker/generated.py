@@ -80,18 +80,10 @@ def _inductor(folder: str) -> Iterator[wire.GeneratedFile]:
 
 
 class CppKernel(NamedTuple):
-    """One of Inductor's C++ kernels: what its C function takes, and the shared object that exports it."""
+    """One of Inductor's C++ kernels, and the shared object that holds it."""
 
     name: str
-    signature: str
     path: str
-
-
-def signature(source: str) -> str:
-    """The types that a C++ kernel takes, from its source."""
-    found = re.search(r"void kernel\((.*?)\)", source, re.DOTALL)
-    parameters = found.group(1).split(",") if found else []
-    return ", ".join(re.sub(r"\s*\w+$", "", each.strip()).replace("int64_t", "long") for each in parameters)
 
 
 def cpp_kernels(folder: str) -> list[CppKernel]:
@@ -99,7 +91,7 @@ def cpp_kernels(folder: str) -> list[CppKernel]:
     libraries = [path for path in _files(folder) if path.endswith(".so")]
     sources = {path: tools.read_text(os.path.splitext(path)[0] + ".cpp") for path in libraries}
     return [
-        CppKernel(name, signature(source), path)
+        CppKernel(name, path)
         for _, text in _graphs(folder)
         for name, compiler, _, source in KERNELS.findall(text)
         if compiler.startswith("cpp")

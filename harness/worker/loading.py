@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from . import exchange, prebuilt, protocol, shared_object, wire
+from . import prebuilt, protocol, shared_object, wire
 from .kernels import Extension, Kernel, Model
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ def load_kernel(kernel: wire.KernelRequest, workload: Workload) -> Kernel:
         if kernel.library:
             return shared_object.Library(kernel.library, workload)
         return Extension(kernel.artifact or "", workload)
-    if kernel.generated:
-        return exchange.Exchanged(kernel, workload)
     if not kernel.model_new:
         raise wire.Failed(protocol.NOT_RUN, "a problem file's kernel is a Python file with ModelNew")
     return Model(kernel.model_new, workload, device)

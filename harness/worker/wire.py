@@ -75,12 +75,11 @@ class KernelRequest(Request):
     library: Optional[str] = None  # a shared object with the C entry point, linked from a build's objects
     prebuilt: Optional[str] = None  # a shared object or a wheel that `take` took; beside a wheel it lies unpacked
     entry: str = ""  # of a wheel: package.module:function
-    generated: str = ""  # caches whose C++ kernels a model takes in place of its own; without model_new, Model
 
     @property
     def may_compile(self) -> bool:
         """Whether it is Python code, which may build something when it runs."""
-        return bool(self.model_new or self.entry or self.generated)
+        return bool(self.model_new or self.entry)
 
 
 class TensorRequest(Request):
@@ -818,7 +817,7 @@ class ProfileResult(Result):
 
 
 class CompiledRequest(CaseRequest):
-    """A first call that may compile, and later ones. The compilers' caches are in a folder that may be filled."""
+    """A first call that may compile, with the compilers' caches in an empty folder."""
 
     kernel: Optional[KernelRequest]  # None: the workload's Model
     device: str
@@ -826,8 +825,6 @@ class CompiledRequest(CaseRequest):
 
 
 class CompiledResult(Result):
-    first_s: float = 0.0
-    later_us: Optional[float] = None
     generated: List[GeneratedFile] = field(default_factory=list)
     picked: List[Picked] = field(default_factory=list)
 

@@ -1,16 +1,13 @@
-"""Which packages differ between environments, and which of them moved something; and what generated code did in the
-other environment: the summary of all exchanges. Pure."""
+"""Which packages differ between environments, and which of them moved something: the summary of all exchanges. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from harness.worker import protocol
 from reports.attribute.facts.cases import cases
 from reports.attribute.facts.components import COMPONENT, TOGETHER
-from reports.attribute.facts.swaps import MIXED, NEITHER, OBJECT, PLACE, swap_between
-from reports.compare.compiled import Compiled
+from reports.attribute.facts.swaps import MIXED, NEITHER, PLACE
 from reports.compare.rows import SUBJECTS
 from reports.load.evidence import Evidence
 from reports.model import Comparison
@@ -24,12 +21,6 @@ ANSWERS = {
     MIXED: "undecided: {what} {go} with neither alone",
 }
 
-GENERATED = {
-    OBJECT: "bits go with the generated code, whichever version runs it",
-    PLACE: "bits go with the version that runs the generated code, whichever generated it",
-    NEITHER: "the same bits with either version's generated code, in either version",
-    MIXED: "bits go with neither the generated code nor the version alone",
-}
 UNTOLD = "undecided: its verdict did not move, or too little ran to tell"
 
 
@@ -85,20 +76,3 @@ def package_answers(evidence: Evidence, rows: Sequence[Comparison]) -> list[Pack
 def _answer(kind: str, what: Sequence[str], held: str) -> str:
     go, change = ("goes", "changes") if len(what) == 1 else ("go", "change")
     return ANSWERS[kind].format(what=together(what), held=held, go=go, change=change)
-
-
-def generated_answers(evidence: Evidence, rows: Sequence[Compiled]) -> list[Compiled]:
-    """The rows, with what the generated code of each environment did in the other, where that was tried."""
-    return [replace(row, exchanged=_exchanged(evidence, row)) for row in rows]
-
-
-def _exchanged(evidence: Evidence, row: Compiled) -> str:
-    found = evidence.swaps.get((row.kernel, row.workload, row.device))
-    if found is None:
-        return ""
-    swap, record = swap_between(*found, row.baseline, row.environment), found[0]
-    failed = next((each for each in record.results if each.status not in protocol.RAN), None)
-    if swap.bits is not None:
-        return GENERATED[swap.bits]
-    where = f"code of {failed.code_from} in {failed.run_in}: " if failed is not None else ""
-    return f"could not be exchanged: {where}{failed.message if failed is not None else record.message}"

@@ -242,8 +242,7 @@ def _generated(given: Given) -> Rival | None:
     return Rival(
         cause=causes.COMPILED_CODE_MOVED,
         text=f"Other code {'was' if differs else 'may have been'} generated for it at run time",
-        separated_by="the same call without torch.compile in both environments, and the generated code of one in the "
-        "other",
+        separated_by="the same call without torch.compile in both environments",
         seen=(Seen(text=made.generated_text, record=made.record),),
     )
 

@@ -1,35 +1,22 @@
-"""What compiles at run time, in one environment against the baseline: its first calls, and what was generated. Pure.
-
-First calls are compared as launches are, by the ratio within blocks, with an interval and a test over all of them; so
-few of them tell large changes alone (`MIN_EFFECT`), and fewer than `FEWEST` tell nothing.
-"""
+"""What was generated for what compiles at run time, in one environment against the baseline. Pure."""
 
 from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
-from statistics import median
 from typing import Any
 
 from harness.schema.compiled_records import CompiledRecord
 from harness.schema.records import Device
-from harness.stats import decide
 from harness.worker import protocol
 from harness.worker.generated import TEXT_CHARACTERS
-from reports import model
 from reports.compare.factors import DIFFERS, SAME, UNKNOWN
-from reports.compare.latency import of_shared_blocks, tested
 from reports.compare.rows import is_control
 from reports.load.evidence import Evidence
-from reports.model import Judged
-from reports.text import ratio_interval, words
+from reports.text import words
 
-# On a busy machine three samples of one call gave 1.58 [1.36, 1.84] once, and ratios from 0.8 to 1.35 another time.
-MIN_EFFECT, FEWEST = 0.3, 5
-COLD, WARM = "cold", "warm"
 MOST_LINES, CONTEXT = 120, 1  # of a difference that is shown
 KINDS = {"inductor": "Inductor's output code", "so": "machine code of C++ kernels"}  # others by their own name
 UNCOMPARED = "cannot be compared"
@@ -39,8 +26,7 @@ TOO_LONG = "lines of difference; the record has both texts"
 
 @dataclass(frozen=True, kw_only=True)
 class Compiled:
-    """`sides`: the baseline's record and this one's; `first`: verdicts on cold and warm first calls; `exchanged`: what
-    the generated code of each did in the other."""
+    """`sides`: the baseline's record and this one's."""
 
     kernel: str
     workload: str
@@ -49,8 +35,6 @@ class Compiled:
     baseline: str
     sides: tuple[CompiledRecord, CompiledRecord]
     record: str
-    first: dict[str, Judged] = field(default_factory=dict)
-    exchanged: str = ""
     control: bool = False
 
     @cached_property
@@ -103,18 +87,14 @@ class Compiled:
     @property
     def summary(self) -> dict[str, Any]:
         """For summary.json: without texts, which the records have."""
-        of = {what: [self.median_s(side, what) for side in (0, 1)] for what in (COLD, WARM, "later")}
         return {
             "kernel": self.kernel,
             "workload": self.workload,
             "device": self.device,
             "environment": self.environment,
-            "median_s": of,
-            "first": {what: asdict(judged) for what, judged in self.first.items()},
             "generated": self.kinds,
             "picked": self.picked_text,
             "failed": self.failed,
-            "exchanged": self.exchanged,
             "record": self.record,
         }
 
@@ -129,39 +109,24 @@ class Compiled:
             for name, key in dict.fromkeys([*one, *two])
         ]
 
-    def median_s(self, side: int, what: str) -> float | None:
-        """Of cold or warm first calls, in seconds; of `later` ones too."""
-        values = [_of(sample, what) for sample in self.sides[side].samples]
-        return median(values) if values else None
-
 
 def shown_configuration(values: dict[str, str] | None) -> str:
     return "none" if values is None else ", ".join(f"{name}={value}" for name, value in values.items())
 
 
-def _of(sample: object, what: str) -> float:
-    value: float = getattr(sample, "later_us" if what == "later" else f"{what}_s")
-    return value / 1e6 if what == "later" else value
-
-
 def compiled(evidence: Evidence) -> list[Compiled]:
-    """Of every subject with records in both environments."""
-    found = list(_pairs(evidence))
-    for what in (COLD, WARM):
-        found = _judged(evidence, found, what)
-    return found
-
-
-def _pairs(evidence: Evidence) -> Iterator[Compiled]:
+    """Return every subject with records in both environments."""
     baseline = evidence.run.baseline
+    found = []
     for (environment, kernel, workload, device), (this, path) in evidence.compiled.items():
         base = evidence.compiled.get((baseline, kernel, workload, device))
         if environment != baseline and base is not None:
-            yield replace(pair(base[0], this, path), control=is_control(evidence, environment))
+            found.append(pair(base[0], this, path, control=is_control(evidence, environment)))
+    return found
 
 
-def pair(base: CompiledRecord, this: CompiledRecord, path: str) -> Compiled:
-    """What was generated in two environments; first calls are judged together with those of all others."""
+def pair(base: CompiledRecord, this: CompiledRecord, path: str, *, control: bool = False) -> Compiled:
+    """Return what was generated in two environments."""
     return Compiled(
         kernel=this.kernel,
         workload=this.workload,
@@ -170,31 +135,8 @@ def pair(base: CompiledRecord, this: CompiledRecord, path: str) -> Compiled:
         baseline=base.environment,
         sides=(base, this),
         record=path,
+        control=control,
     )
-
-
-def _judged(evidence: Evidence, rows: list[Compiled], what: str) -> list[Compiled]:
-    """The rows with a verdict on cold or on warm first calls, all of them tested together."""
-    shared = [
-        of_shared_blocks(*({sample.block: _of(sample, what) for sample in side.samples} for side in row.sides))
-        for row in rows
-    ]
-    ready = [index for index, (one, _) in enumerate(shared) if len(one) >= FEWEST]
-    rate, least = evidence.false_discovery_rate, [MIN_EFFECT] * len(ready)
-    decided = decide.decide_rows([shared[index] for index in ready], least, evidence.confidence, rate)
-    judged = dict.fromkeys(range(len(rows)), Judged(verdict=model.UNDECIDED, why="", min_effect=MIN_EFFECT))
-    for index, (estimate, q_value, outcome) in zip(ready, decided, strict=True):
-        judged[index] = tested(judged[index], outcome, estimate, q_value)
-    return [
-        replace(row, first={**row.first, what: replace(judged[index], why=_why(judged[index], len(shared[index][0])))})
-        for index, row in enumerate(rows)
-    ]
-
-
-def _why(judged: Judged, samples: int) -> str:
-    if judged.low is None or judged.high is None:
-        return f"{samples} samples of each environment tell nothing: at least {FEWEST} are needed"
-    return f"{ratio_interval(judged.ratio or 1.0, judged.low, judged.high)}, {samples} + {samples} samples"
 
 
 def _by_kind(record: CompiledRecord) -> dict[str, list[tuple[str, str]]]:

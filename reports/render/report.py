@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from reports import model
 from reports.attribute import attribute
-from reports.attribute.exchanged import generated_answers, package_answers
+from reports.attribute.exchanged import package_answers
 from reports.compare.calibration import Calibration
 from reports.compare.compiled import compiled
 from reports.compare.control import controls
@@ -66,7 +66,7 @@ class Report:
         self.identical_controls = controls_of(evidence)
         self.environment_items = environment_items(evidence)
         self.packages = package_answers(evidence, rows)
-        self.compiled = generated_answers(evidence, compiled(evidence))
+        self.compiled = compiled(evidence)
         self.builds = build_differences(evidence)
         self.failures = failures(evidence)
         self.correctness_counts = counts(row.correctness.verdict for row in rows)

@@ -7,20 +7,15 @@ from typing import Any
 
 import pytest
 
-from harness.schema.experiment_records import SwapRecord, SwapResult
 from harness.schema.storage import save_record
 from reports.attribute import Cause, causes, explained
-from reports.load.evidence import load_evidence
-from reports.render.report import Report
 from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.synthetic import as_operators, write_run
-from tests.unit.synthetic_cells import sha
 from tests.unit.test_compiled import output, record
 
 PLAIN, COMPILED = "gelu-fp32", "gelu.compiled-fp32"
 WRONG = Case(passed=2, bits="new", units=400.0)
 LESS_EXACT = Case(bits="new", units=3.9)
-PLACES = [(BASE, BASE), (BASE, NEXT), (NEXT, BASE), (NEXT, NEXT)]
 
 
 def operators(
@@ -29,11 +24,9 @@ def operators(
     compiled: Case = WRONG,
     plain: Case | None = None,
     generated: str = "other",
-    swapped: str = "",
     workloads: tuple[str, ...] = (PLAIN, COMPILED),
 ) -> list[Cause]:
-    """A compiled operator that is wrong in the other environment, and the causes of its rows. `swapped`: whether right
-    (A) or wrong (B), of the baseline's code at home and away, then of the other's away and at home."""
+    """Return the causes of a compiled operator that is wrong in the other environment."""
     told = {(NEXT, target, COMPILED): compiled for target in ("kernel", "model")}
     told |= {(NEXT, target, PLAIN): plain for target in ("kernel", "model") if plain is not None}
     run = write_run(
@@ -45,40 +38,12 @@ def operators(
         path = run.experiment_path(environment, "pytorch", "cpu", COMPILED, "compiled")
         made = [output(text)] if generated != "nothing" else []
         save_record(path, record(environment, workload=COMPILED, generated=made))
-    if swapped:
-        results = [
-            SwapResult(
-                status="ok",
-                code_from=code,
-                run_in=place,
-                runs=10,
-                passed=10 if letter == "A" else 2,
-                output_sha256=[sha(letter)],
-            )
-            for (code, place), letter in zip(PLACES, swapped, strict=True)
-        ]
-        path = run.swap_path("pytorch", "cpu", COMPILED)
-        save_record(
-            path,
-            SwapRecord(
-                status="ok",
-                kernel="pytorch",
-                workload=COMPILED,
-                device="cpu",
-                results=results,
-                key="k",
-                started_utc="2025-01-01T00:00:00+00:00",
-                duration_s=1.0,
-            ),
-        )
     return [cause for cause in explained(folder) if COMPILED in cause.workloads and cause.about == causes.CORRECTNESS]
 
 
 GRADES: dict[str, tuple[dict[str, Any], str, str]] = {
     "the plain call stays": ({}, causes.COMPILED_CODE_MOVED, causes.STRONG),
     "no plain call": ({"workloads": (COMPILED,)}, causes.COMPILED_CODE_MOVED, causes.SUGGESTIVE),
-    "goes with the code": ({"swapped": "AABB"}, causes.COMPILED_CODE_MOVED, causes.DECISIVE),
-    "goes with the place": ({"swapped": "ABAB"}, causes.OPERATOR_MOVED, causes.DECISIVE),
     "the plain call moved, too": ({"plain": WRONG}, causes.OPERATOR_MOVED, causes.SUGGESTIVE),
     "only less exact": ({"compiled": LESS_EXACT}, causes.COMPILED_CODE_MOVED, causes.STRONG),
     "only less exact, as the plain call": (
@@ -103,36 +68,3 @@ def test_generated_code_that_was_not_excluded_is_named_beside_the_operator(tmp_p
     (found, *_) = operators(tmp_path, plain=WRONG)
     assert causes.COMPILED_CODE_MOVED in found.causes
     assert "without torch.compile" in " ".join(part.statement for part in found.parts)
-
-
-def test_a_mixed_outcome_leaves_both_open(tmp_path: Path) -> None:
-    (found, *_) = operators(tmp_path, swapped="ABBB")
-    assert found.grade == causes.SUGGESTIVE
-
-
-@pytest.mark.parametrize(("swapped", "says"), [("AABB", "go with the generated code"), ("ABAB", "that runs the")])
-def test_the_page_says_what_exchanged_code_did(tmp_path: Path, swapped: str, says: str) -> None:
-    operators(tmp_path, swapped=swapped)
-    (row,) = Report(load_evidence(tmp_path)).compiled
-    assert says in row.exchanged
-
-
-def test_code_that_does_not_load_is_told(tmp_path: Path) -> None:
-    operators(tmp_path)
-    path = load_evidence(tmp_path).paths.swap_path("pytorch", "cpu", COMPILED)
-    failed = SwapResult(status="crashed", message="undefined symbol: _ZN2at", code_from=BASE, run_in=NEXT)
-    save_record(
-        path,
-        SwapRecord(
-            status="ok",
-            kernel="pytorch",
-            workload=COMPILED,
-            device="cpu",
-            results=[failed],
-            key="k",
-            started_utc="2025-01-01T00:00:00+00:00",
-            duration_s=1.0,
-        ),
-    )
-    (row,) = Report(load_evidence(tmp_path)).compiled
-    assert row.exchanged == f"could not be exchanged: code of {BASE} in {NEXT}: undefined symbol: _ZN2at"

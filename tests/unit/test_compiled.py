@@ -1,4 +1,4 @@
-"""First calls of what compiles at run time, and what was generated: compared by environment."""
+"""What compiles at run time, and what was generated for it: compared by environment."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.schema.compiled_records import CompiledRecord, FirstCall, GeneratedFile, Picked
+from harness.config.matrix import Matrix
+from harness.config.plan import Facts
+from harness.config.planner import plan_run
+from harness.experiments.compiled import subjects
+from harness.schema.compiled_records import Compilation, CompiledRecord, GeneratedFile, Picked
+from harness.schema.run_records import Selection
 from harness.schema.storage import save_record
-from reports import model
 from reports.compare.compiled import Compiled, compiled
 from reports.compare.factors import DIFFERS, SAME, UNKNOWN
 from reports.load.evidence import Evidence, load_evidence
@@ -19,10 +23,6 @@ from tests.unit.spec import Spec
 from tests.unit.synthetic import write_run
 
 BASE, THIS = Spec().environments
-
-
-def sample(block: int, cold_s: float, warm_s: float = 3.0, sha256: str = "same") -> FirstCall:
-    return FirstCall(block=block, cold_s=cold_s, warm_s=warm_s, later_us=50.0, generated_sha256=sha256)
 
 
 def output(text: str, kind: str = "inductor", name: str = "graph 0") -> GeneratedFile:
@@ -39,7 +39,7 @@ def record(environment: str, **given: object) -> CompiledRecord:
         "started_utc": "2026-01-01T00:00:00Z",
         "duration_s": 1.0,
         "status": "ok",
-        "samples": [sample(block, 20.0 + 0.1 * block) for block in range(3)],
+        "samples": [Compilation(generated_sha256="same")] * 2,
         "generated": [output("a\nb\nc\n")],
     }
     return CompiledRecord.model_validate({**values, **given})
@@ -57,19 +57,29 @@ def evidence(tmp_path: Path) -> Evidence:
     return load_evidence(tmp_path)
 
 
-def test_first_calls_have_verdicts_of_their_own(evidence: Evidence) -> None:
-    slower = [sample(block, 40.0 + 0.1 * block) for block in range(5)]
-    base = record(BASE, samples=[sample(block, 20.0 + 0.1 * block) for block in range(5)])
-    found = told(evidence, base, record(THIS, samples=slower))
-    assert found.first["cold"].verdict == model.REGRESSED and found.first["warm"].verdict == model.PASS
-    assert found.first["cold"].ratio == pytest.approx(2.0, abs=0.02) and "5 + 5 samples" in found.first["cold"].why
+def test_a_side_that_failed_says_why(evidence: Evidence) -> None:
+    found = told(evidence, record(BASE), record(THIS, status="crashed", message="it died"))
+    assert "it died" in found.failed
 
 
-def test_few_samples_tell_nothing(evidence: Evidence) -> None:
-    samples = [sample(block, 99.0) for block in range(4)]
-    found = told(evidence, record(BASE), record(THIS, samples=samples, status="crashed", message="it died"))
-    assert {each.verdict for each in found.first.values()} == {model.UNDECIDED}
-    assert "3 samples of each environment tell nothing" in found.first["cold"].why and "it died" in found.failed
+def test_a_record_of_an_earlier_version_is_read_without_its_times() -> None:
+    sample = {"block": 0, "cold_s": 20.0, "warm_s": 3.0, "later_us": 50.0, "generated_sha256": "same"}
+    assert record(BASE, samples=[sample]).samples == [Compilation(generated_sha256="same")]
+
+
+@pytest.mark.parametrize(("text", "compiles"), [("torch.compile(f)", True), ("import triton", True), ("", False)])
+def test_subjects_are_compiled_operators_and_files_that_name_a_compiler(
+    tmp_path: Path, text: str, compiles: bool
+) -> None:
+    (tmp_path / "new.py").write_text(text)
+    (tmp_path / "p.py").write_text("")
+    kernel = {"name": "mine", "problem": "p.py", "model_new": "new.py", "devices": ["cpu"]}
+    operator = {"operator": "torch.topk", "shapes": [[4, 8]], "compile": True, "devices": ["cpu"]}
+    matrix = Matrix.model_validate({"kernels": [kernel], "operators": [operator]})
+    plan = plan_run(matrix, Selection(devices=("cpu",)), Facts(executor="venv", executor_reason="a test"))
+    found = subjects(tmp_path, matrix, plan)
+    assert set(found) == {("pytorch", "topk.compiled-fp32", "cpu")} | ({("mine", "mine", "cpu")} if compiles else set())
+    assert {cell.environment for cells in found.values() for cell in cells} == set(plan.measured)
 
 
 def test_what_was_generated_is_the_same_or_differs(evidence: Evidence) -> None:
@@ -82,7 +92,7 @@ def test_what_was_generated_is_the_same_or_differs(evidence: Evidence) -> None:
 
 
 def test_what_a_process_generates_otherwise_each_time_says_nothing(evidence: Evidence) -> None:
-    wavering = [sample(block, 20.0, sha256=str(block)) for block in range(3)]
+    wavering = [Compilation(generated_sha256=str(number)) for number in range(2)]
     found = told(evidence, record(BASE, samples=wavering), record(THIS, generated=[output("other")]))
     assert found.state == UNKNOWN and "from process to process" in found.generated_text
     assert told(evidence, record(BASE, generated=[]), record(THIS, generated=[])).state == UNKNOWN
@@ -106,7 +116,7 @@ def test_another_configuration_is_told_with_both(evidence: Evidence) -> None:
     assert told(evidence, one, record(THIS, picked=one.picked)).picked_text == ["add BLOCK=128 in both"]
 
 
-def test_the_page_has_first_calls_and_what_was_generated(tmp_path: Path) -> None:
+def test_the_page_has_what_was_generated(tmp_path: Path) -> None:
     run = write_run(tmp_path)
     cell = next(cell for cell in run.load().cells if cell.environment == THIS)
     place = {"kernel": cell.kernel, "workload": cell.workload, "device": cell.device}

@@ -312,7 +312,7 @@ class CellFacts:
     @cached_property
     def swap(self) -> swaps.Swap | None:
         found = self.evidence.swaps.get((self.kernel, self.workload, self.row.device))
-        return swaps.swap_between(*found, *self.environments) if found and self.row.kind in SUBJECTS else None
+        return swaps.swap_between(*found, *self.environments) if found and self.row.kind == KERNEL else None
 
     @cached_property
     def compiled(self) -> Compiled | None:

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from reports.attribute import causes, figures
-from reports.attribute.causes import DECISIVE, STRONG, SUGGESTIVE, Cause, RuledOut
+from reports.attribute.causes import STRONG, SUGGESTIVE, Cause, RuledOut
 from reports.attribute.evidence import became, excluded
 from reports.attribute.facts.cases import CaseFacts
-from reports.attribute.facts.swaps import OBJECT
 from reports.attribute.wording import make
 from reports.compare.factors import DIFFERS, SAME
 from reports.model import Seen
 
-EXCHANGED = "the generated code of each environment ran in both, and the result went with the code"
-NOT_TRIED = Seen(
-    text="not excluded: what runs around the generated code, for no such code ran in the other environment"
-)
+NOT_TRIED = Seen(text="not excluded: what runs around the generated code")
 
 
 def compiled_code_moved(case: CaseFacts) -> Cause | None:
     """Other generated code and another result are two things that moved together. The same call without torch.compile,
-    unmoved in both environments, tells the compiler from the operator; generated code that ran in the other
-    environment, and took its result along, shows that it is why."""
+    unmoved in both environments, tells the compiler from the operator."""
     cells = [
         cell
         for cell in case.moved
@@ -29,17 +24,15 @@ def compiled_code_moved(case: CaseFacts) -> Cause | None:
         and cell.inputs.state == SAME
         and cell.bits.state == DIFFERS
     ]
-    follows = case.swap[1].follows if case.swap else None
     plain = [cell.plain for cell in cells if cell.plain is not None]
-    if case.alone or case.one_torch or not cells or follows not in (None, OBJECT) or any(each.moved for each in plain):
+    if case.alone or case.one_torch or not cells or any(each.moved for each in plain):
         return None
     cell = cells[0]
     made = cell.compiled
     assert made is not None
     stays = [each.seen for each in plain if each.seen is not None]
     unmoved = stays[0] if len(stays) == len(cells) else None
-    grade = DECISIVE if follows == OBJECT else STRONG if unmoved is not None else SUGGESTIVE
-    swapped = Seen(text=EXCHANGED, record=case.swap[1].path) if case.swap and follows == OBJECT else None
+    grade = STRONG if unmoved is not None else SUGGESTIVE
     return make(
         case,
         causes.COMPILED_CODE_MOVED,
@@ -49,13 +42,12 @@ def compiled_code_moved(case: CaseFacts) -> Cause | None:
         [
             *(each.why for each in cells[:3]),
             cell.seen(made.generated_text, made.record),
-            *([swapped] if swapped else [NOT_TRIED]),
+            NOT_TRIED,
             *([unmoved] if unmoved else []),
         ],
         ruled_out=[
             excluded("the inputs", cell.inputs),
             RuledOut(rival="the plain operator", how=unmoved.text, record=unmoved.record) if unmoved else None,
-            excluded("what runs around the kernel", swapped) if case.is_kernel else None,
         ],
         figures=[figures.recipes_figure(cell)],
         what=became(cell),
