@@ -64,7 +64,6 @@ VERBS = {
     "doctor": "say what this machine has and lacks, and what to do about it",
 }
 INTERNAL = {
-    "control": "say what a run's controls tell of the procedure",
     "schema": "print the JSON Schema of matrix.yaml",
 }
 

@@ -11,19 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from harness.cli.options import Parser, add_gates, add_run_folder, add_strict
-from harness.errors import UNDECIDED, InputError, exit_code
+from harness.errors import UNDECIDED, exit_code
 
 MACHINES = "machines"
 
 
 def add_options(parser: Parser) -> None:
     add_run_folder(parser)
-    parser.add_argument(
-        "--calibration",
-        type=Path,
-        metavar="FILE",
-        help="cite the controls of another run; default: calibration.json in the run's folder, where there is one",
-    )
     add_gates(parser)
     add_strict(parser, f"exit code {UNDECIDED} where what --fail-on names is undecided")
     parser.add_argument(
@@ -38,8 +32,6 @@ def add_options(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     folder: Path = options.run_folder
-    if options.beside and options.calibration:
-        raise InputError("--calibration: not with --beside", "each run's own page cites its own")
     if options.beside:
         runs = [folder, *options.beside]
         codes = [report_run(each, argparse.Namespace(**vars(options) | {"out": None})) for each in runs]
@@ -47,14 +39,14 @@ def run(options: argparse.Namespace) -> int:
         return exit_code([*codes, report_side_by_side(runs, out)])
     if (folder / "question.json").is_file() or (folder / "bisection.json").is_file():
         return report_search(folder)
-    return report_run(folder, options, options.calibration)
+    return report_run(folder, options)
 
 
-def report_run(folder: Path, options: argparse.Namespace, calibration: Path | None = None) -> int:
+def report_run(folder: Path, options: argparse.Namespace) -> int:
     """Write the report of a run. Its exit code."""
     from reports.render.commands import render_run
 
-    return render_run(folder, calibration=calibration, **judging(options))
+    return render_run(folder, **judging(options))
 
 
 def report_side_by_side(runs: Sequence[Path], out: Path) -> int:

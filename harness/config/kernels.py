@@ -148,10 +148,6 @@ class Kernel(Model):
         default=None,
         description="what it is judged as; default: float32 inside; for a model_new kernel, PyTorch's switches",
     )
-    control_of: str | None = Field(
-        default=None,
-        description="the kernel that this is a copy of, slowed on purpose: the page says how often it is found",
-    )
 
     @model_validator(mode="after")
     def _one_form(self) -> Kernel:

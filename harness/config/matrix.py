@@ -208,10 +208,6 @@ class Matrix(Model):
                 first = sorted(unknown)[0]
                 remedy = f"{meant(first, names)}take some of {', '.join(sorted(names)) or 'those that you add'}"
                 raise Refused(f"kernels[{index}].workloads: {first!r} is none of the workloads", remedy)
-            if kernel.control_of is not None and kernel.control_of not in {
-                other.name for other in self.kernels if other is not kernel and other.control_of is None
-            }:
-                raise ValueError(f"kernels[{index}].control_of: {kernel.control_of!r} is no other kernel of this file")
             if kernel.problem is None and not self.workloads:
                 raise ValueError(f"workloads: kernel {kernel.name!r} needs at least one")
         return self

@@ -296,7 +296,6 @@ def chosen(
         kernels.append(
             KernelInfo(
                 name=kernel.name,
-                control_of=kernel.control_of,
                 deterministic=kernel.deterministic,
                 precision=None if kernel.precision is None else kernel.precision.names,
                 devices=list(sources),

@@ -41,7 +41,10 @@ EXAMPLES = {  # by key, as they would be written; where a key stands in several 
 }
 ANYWHERE = {"dtypes": ("[float32]",), "sources": ("[mine/attention.cu]",), "shape": ("[64, 4096]",)}
 # No longer keys of matrix.yaml, and what to do where a file of before has one.
-REMOVED = {"problem_rounding_units": "remove it: rounding_units holds for problem files too"}
+REMOVED = {
+    "control_of": "remove it: a copy that was slowed on purpose is a kernel like any other",
+    "problem_rounding_units": "remove it: rounding_units holds for problem files too",
+}
 KINDS = {
     "model_type": "keys with values",
     "dict_type": "keys with values",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
-from harness.schema.records import Device, Record
+from harness.schema.records import Device, Record, without
 
 
 class WorkloadInfo(Record):
@@ -47,8 +47,12 @@ class WorkloadInfo(Record):
 
 
 class KernelInfo(Record):
+    @model_validator(mode="before")
+    @classmethod
+    def _read_earlier(cls, value: Any) -> Any:
+        return without(value, "control_of")
+
     name: str
-    control_of: str | None = Field(default=None, description="the kernel that this is a slowed copy of")
     pytorch: bool = Field(default=False, description="whether it is PyTorch itself: its workloads are its operators")
     deterministic: bool = Field(default=False, description="whether other bits from run to run are a failure")
     precision: list[str] | None = Field(default=None, description="coarser arithmetic that it declares; None: nothing")

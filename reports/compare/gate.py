@@ -174,7 +174,7 @@ def chosen(evidence: Evidence, kernels: Sequence[str], workloads: Sequence[str])
             raise InputError(f"{option} {unknown}: not in this run", remedy)
     for cell in run.cells:
         info = infos[cell.kernel]
-        named = cell.kernel in kernels if kernels else info.control_of is None
+        named = not kernels or cell.kernel in kernels
         if named and (not workloads or names[cell.workload] & set(workloads)):
             yield cell, info
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -28,8 +27,6 @@ from harness.schema.sweep_records import SweepRecord
 from harness.source_marks import for_github, for_gitlab, in_actions, in_gitlab
 from harness.worker import protocol
 from reports.compare import gate
-from reports.compare.calibration import Calibration, calibration_lines
-from reports.compare.control import LAUNCHES, calibrate
 from reports.compare.exit_codes import DETECT, exit_codes, memory_unseen_text, unseen_text
 from reports.compare.gate import CODES, CONFIDENCE, CellVerdict
 from reports.compare.outcomes import unbuilt
@@ -45,7 +42,6 @@ from reports.render.summaries import render_comment, render_junit, render_summar
 from reports.text import ABSENT, bytes_text, ratio_interval, short, time_text
 
 LATEST = Path("reports") / "latest"
-CALIBRATION = "calibration.json"
 CODE_QUALITY = "codequality.json"
 COMPARED = "compared"
 WIDTH = 320  # a row is a line, also in a log
@@ -55,18 +51,14 @@ def render_run(
     run_folder: Path = LATEST,
     *,
     out: Path | None = None,
-    calibration: Path | None = None,
     count_missing: bool = False,
     fail_on: frozenset[str] = frozenset(),
     strict: bool = False,
     detect: float = DETECT,
 ) -> int:
-    """The report of a run. `calibration`: by default the one in the run's folder, if there is one."""
+    """Write the report of a run."""
     gc.disable()  # one pass over data without cycles: the collector would walk all records again and again
-    beside = run_folder / CALIBRATION
-    cited = calibration or (beside if beside.is_file() else None)
-    known = load_calibration(cited) if cited else None
-    report = Report(load_evidence(run_folder), known, count_missing=count_missing)
+    report = Report(load_evidence(run_folder), count_missing=count_missing)
     page = write_report(report, out or run_folder)
     print(printable("\n".join(report.answers.lines)))
     print(page)
@@ -133,15 +125,6 @@ def _refuse_another(folder: Path) -> None:
     """InputError where a folder has something else than two runs that were compared."""
     if not (folder / "run.json").is_file() or not load_record(folder / "run.json", RunRecord).sides:
         raise InputError(f"{folder}: holds something else", "give another --out")
-
-
-def judge_controls(run_folder: Path, *, launches: int = LAUNCHES, write: Path | None = None) -> int:
-    """What the controls of a run say of the procedure; `write`: stored, for the pages of other runs to cite."""
-    found = calibrate(load_evidence(run_folder), launches)
-    if write is not None:
-        _write(write, found.model_dump_json(indent=1) + "\n", "give another --write")
-    print("\n".join(calibration_lines(found.controls)))
-    return errors.DONE
 
 
 def judge_gate(run_folder: Path, *, at_most: float, memory_at_most: float | None, **chosen: Any) -> int:
@@ -219,18 +202,6 @@ def _write(path: Path, text: str, remedy: str) -> None:
         protocol.write_atomically(str(path), text.encode("utf-8", "replace"))
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror}", remedy) from None
-
-
-def load_calibration(path: Path) -> Calibration:
-    remedy = f"make one: kernel-matrix control RUN --write {CALIBRATION}"
-    try:
-        return Calibration.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}", remedy) from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = [".".join(map(str, first["loc"]))] if first["loc"] else []
-        raise InputError(": ".join([f"{path}: not a calibration", *where, first["msg"]]), remedy) from None
 
 
 def _print_gate(found: Sequence[CellVerdict], at_most: float, memory_at_most: float | None) -> None:

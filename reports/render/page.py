@@ -100,25 +100,6 @@ def solutions_by_problem(report: Report) -> list[tuple[str, list[Solution | None
     return [(name, [column.get(name) for column in columns]) for name in names]
 
 
-def other_conditions(report: Report) -> list[str]:
-    """Differences between this run and the cited one, which may make its controls not apply here."""
-    cited = report.calibration
-    if cited is None:
-        return []
-    here = sorted({card.name for card in report.cards}), sorted({card.driver for card in report.cards})
-    there = sorted(set(cited.gpus)), cited.drivers
-    found = [
-        f"The controls ran on another {what}: {', '.join(one) or 'none'}; this run: {', '.join(two) or 'none'}."
-        for what, one, two in zip(("GPU", "driver"), there, here, strict=True)
-        if one != two
-    ]
-    if cited.thresholds != report.evidence.run.thresholds:
-        found.append("The controls were judged with other thresholds than this run.")
-    if cited.controls.launches != report.evidence.run.launches:
-        found.append(f"A trial is {cited.controls.launches} launches; this run has {report.evidence.run.launches}.")
-    return found
-
-
 def render_page(report: Report) -> str:
     macros = (
         html_templates()
@@ -158,7 +139,6 @@ def render_page(report: Report) -> str:
         devices=len({row.device for row in report.rows}),
         drift=drifts,
         drift_references=list(dict.fromkeys(name for line in drifts for name in line["cells"])),
-        other_conditions=other_conditions(report),
         confidence=percent(report.evidence.confidence),
         measured=measured_groups(report),
         counted=counted(report.evidence),

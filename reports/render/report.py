@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from reports import model
 from reports.attribute import attribute
 from reports.attribute.exchanged import package_answers
-from reports.compare.calibration import Calibration
 from reports.compare.compiled import compiled
-from reports.compare.control import controls
 from reports.compare.differences import build_differences, confounders, environment_items
 from reports.compare.gpus import cards, measuring, what_ran
 from reports.compare.identical import controls_of
@@ -44,13 +42,10 @@ class Measured:
 
 
 class Report:
-    """`calibration`: the controls of another run; `count_missing`: see `kernelbench.scores`."""
+    """`count_missing`: see `kernelbench.scores`."""
 
-    def __init__(
-        self, evidence: Evidence, calibration: Calibration | None = None, *, count_missing: bool = False
-    ) -> None:
+    def __init__(self, evidence: Evidence, *, count_missing: bool = False) -> None:
         self.evidence = evidence
-        self.calibration = calibration
         self.rows = rows = compare(evidence)
         self.explanations = with_scripts(evidence, explanations(attribute(evidence, rows), evidence.names))
         self.by_row = causes_by_row(self.explanations)
@@ -78,7 +73,6 @@ class Report:
         self.measuring = measuring(evidence)
         self.ran = what_ran(evidence, "cuda") or what_ran(evidence, "cpu")
         self.measured = measured(evidence, rows)
-        self.controls = controls(evidence)
         self.matrix_command = matrix_command(evidence.run.command)
 
     @property

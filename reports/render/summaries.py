@@ -76,8 +76,6 @@ def summary(report: Report) -> dict[str, Any]:
         "cells": report.cells,
         "comparisons": report.rows,
         "what_ran": report.ran,
-        "controls": report.controls,
-        "calibration": report.calibration,
         "fast_p": report.fast_p,
         "kernelbench": report.kernelbench,
         "identical_controls": [

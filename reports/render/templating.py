@@ -21,7 +21,6 @@ import jinja2
 from markupsafe import Markup
 
 from reports import text
-from reports.compare.calibration import share_text
 from reports.compare.rows import leading_time
 from reports.render import pictures
 from reports.render.explanations import rows_shown
@@ -65,7 +64,6 @@ FILTERS = {
     "memory_change": text.memory_change,
     "short": text.short,
     "shape": text.shape_text,
-    "share_text": share_text,
     "tail": _tail,
     "bar": pictures.bar,
     "code": _code,

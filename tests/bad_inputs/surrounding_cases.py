@@ -191,6 +191,4 @@ OTHERS = [
         "JSON|cut|damaged",
         files={"done/validations/**/*.json": '{"a": '},
     ),
-    case("a calibration that is none", "report done --calibration mine.cpp", "mine.cpp", "calibration|JSON"),
-    case("a calibration that is not there", "report done --calibration none.json", "none.json", "no such file"),
 ]

@@ -72,7 +72,6 @@ class Spec:
     fallbacks: tuple[Fallback, ...] = ()
     shapes: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)  # by workload
     times_us: dict[tuple[str, str], float] = field(default_factory=dict)  # by target and workload, where not 800
-    slowed: dict[str, tuple[str, float]] = field(default_factory=dict)  # kernel to what it is a copy of, and how slow
     executors: dict[str, str] = field(default_factory=dict)  # by environment
     sm_mhz: dict[str, float] = field(default_factory=dict)  # by environment
     throttled: dict[tuple[str, int], int] = field(default_factory=dict)  # samples, by environment and launch

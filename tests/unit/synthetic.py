@@ -61,7 +61,6 @@ def run_record(spec: Spec) -> RunRecord:
                 tunables={"BLOCK_M": "32"},
                 workloads=list(spec.workloads),
                 references=list(spec.references),
-                control_of=spec.slowed[name][0] if name in spec.slowed else None,
             )
             for name in names
         ],

@@ -277,12 +277,12 @@ def launch_record(
     cuda = spec.device == "cuda"
     order = [(name, each) for name in spec.environments for each in spec.kernels]
     position = index * len(order) + order.index((environment, kernel))
-    timings, slow = [], spec.slowed.get(kernel, ("", 1.0))[1]
+    timings = []
     for workload in spec.workloads:
         backward = [name + protocol.BACKWARD for name in spec.references if protocol.BACKWARD in workload]
         for order, target in enumerate(("kernel", *spec.references, *backward)):
             case = spec.case(environment, target, workload)
-            usual = spec.times_us.get((target, workload), 800.0) * (slow if target == "kernel" else 1.0)
+            usual = spec.times_us.get((target, workload), 800.0)
             luck = float(np.exp(generator.normal(0, spec.spread)))
             centre = usual * case.slowdown * luck
             samples = np.sort(centre * (1 + 0.01 * generator.standard_normal(spec.samples)))

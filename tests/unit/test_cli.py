@@ -59,7 +59,6 @@ def test_help_is_plain_fits_a_screen_and_is_no_error(verb: str, capsys: pytest.C
         ([*BISECT, "--executor=bundle"], "bundle"),
         ([*BISECT, "--fresh"], "--fresh"),
         (["gate", "--make", "--nonsense"], "--nonsense"),
-        (["control", "run", "--launches=1"], "at least 2"),
     ],
 )
 def test_a_wrong_option_is_bad_input(

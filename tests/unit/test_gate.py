@@ -152,12 +152,6 @@ def test_a_gpu_is_judged_by_cold_calls_and_by_replays(tmp_path: Path, capsys: py
     assert "no hot time of flash: cannot be captured" in capsys.readouterr().out
 
 
-def test_copies_that_were_slowed_on_purpose_are_judged_only_by_name(tmp_path: Path) -> None:
-    spec = Spec(kernels=("attention_scalar", "slowed"), slowed={"slowed": ("attention_scalar", 3.0)}, times_us=FAST)
-    assert judge(tmp_path, spec) == 0
-    assert judge(tmp_path / "again", spec, "--kernel", "slowed") == 11
-
-
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     assert main(["gate", str(tmp_path)]) == 64
 

@@ -253,7 +253,6 @@ OF_MATRIX: list[tuple[set[Where], dict[str, Any]]] = [
             "kernels.0.sources.cpu": ["csrc/other.cpp"],
             "kernels.0.sources.cuda": ["csrc/other.cu"],  # files: a fact
             "kernels.2.model_new": "p/other.py",
-            "kernels.1.control_of": "plain",
             "most_launches": 6,
             "launches": 3,
         },

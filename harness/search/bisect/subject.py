@@ -128,7 +128,7 @@ def _kernels(matrix: Matrix, subject: Subject) -> list[Kernel]:
             raise InputError(
                 f"--target {subject.target}: no kernel that it is measured beside", "give another --kernel or --target"
             )
-    return [kernel.on_devices(subject.devices).model_copy(update={"control_of": None}) for kernel in chosen]
+    return [kernel.on_devices(subject.devices) for kernel in chosen]
 
 
 def _runs(kernel: Kernel, subject: Subject, workloads: Sequence[Workload]) -> bool:

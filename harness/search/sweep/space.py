@@ -74,7 +74,7 @@ def incumbent_of(kernel: Kernel) -> Setting:
 
 def variant(kernel: Kernel, setting: Setting) -> Kernel:
     """The kernel at a setting, under a name that depends on nothing else; the incumbent keeps its own."""
-    changes: dict[str, object] = {"search": {}, "control_of": None}
+    changes: dict[str, object] = {"search": {}}
     if setting != incumbent_of(kernel):
         changes["name"] = f"{kernel.name[:NAME_LENGTH]}.{protocol.digest(setting)[:8]}"
         changes["tunables"] = {**kernel.tunables, **setting}
