@@ -59,7 +59,7 @@ add_session("gate", "Is a kernel fast enough, and correct everywhere? -- [RUN], 
 add_session("explain", "The experiments that a finished run calls for, of reports/latest or -- RUN; then its report.")
 add_session("report", "Render again from records: reports/latest, or -- RUN.")
 add_session("compare", "What moved between two runs: -- A B, their folders.")
-add_session("history", "The finished runs over time: reports/history.html, where times stepped.")
+add_session("export", "A run's times and memory, for Bencher or github-action-benchmark: -- [RUN] --format NAME")
 add_session("pins", "Resolve docker/pins/ again.")
 add_session("images", "The container images: -- list|build|check|remove; `base` makes one from Debian's packages.")
 add_session("bundle", "The images for a host without engine or registry: -- --arch 90")

@@ -44,7 +44,7 @@ workloads:
 EXAMPLE = "kernels: [{name: mine, sources: {cpu: [mine/attention.cpp]}}]"
 IGNORE = "reports/.gitignore"
 # Beside the pages, so that a .gitignore of the project's own is left as it is.
-LEFT = ("runs/", "bisections/", "sweeps/", "traces/", "shards/", "compared/", "latest", "history.*")
+LEFT = ("runs/", "bisections/", "sweeps/", "traces/", "shards/", "compared/", "latest")
 IGNORED = "\n".join(["# What runs leave here: arrays, logs and pages.", *(f"/{name}" for name in LEFT), ""])
 NOXFILE = '''\
 """`nox -s matrix -- --quick`, `nox -s "eval(torch='2.5.0')"`: sessions that start the `kernel-matrix` on the PATH."""
@@ -72,7 +72,7 @@ def add_session(verb: str) -> None:
 
 
 for verb in (
-    "new", "check", "matrix", "collect", "report", "compare", "history", "explain", "bisect", "sweep", "trace", "gate",
+    "new", "check", "matrix", "collect", "report", "compare", "export", "explain", "bisect", "sweep", "trace", "gate",
     "kernelbench", "images", "bundle", "pins", "doctor",
 ):
     add_session(verb)

@@ -51,7 +51,7 @@ VERBS = {
     "collect": "gather what a matrix on many machines has so far, and say what is missing",
     "report": "render the report again, from records: of a run, a bisection or a sweep",
     "compare": "show what moved between two runs, of a branch and of main for one",
-    "history": "show the finished runs over time: where a time stepped, where a kernel became wrong",
+    "export": "print a run's times and memory for Bencher or github-action-benchmark",
     "explain": "run the experiments that a finished run calls for, then report",
     "bisect": "find the first PyTorch release between two that differs",
     "sweep": "find the fastest setting of a kernel's tunables that is correct everywhere",

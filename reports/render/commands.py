@@ -31,9 +31,8 @@ from reports.compare.exit_codes import DETECT, exit_codes, memory_unseen_text, u
 from reports.compare.gate import CODES, CONFIDENCE, CellVerdict
 from reports.compare.outcomes import unbuilt
 from reports.compare.two_runs import combine, load_two
-from reports.history.index import update
 from reports.load.evidence import load_evidence
-from reports.render import bisection, history, machines, sweep
+from reports.render import bisection, machines, sweep
 from reports.render.marks import marks
 from reports.render.page import render_page
 from reports.render.report import Report
@@ -134,18 +133,6 @@ def judge_gate(run_folder: Path, *, at_most: float, memory_at_most: float | None
         raise InputError(f"{run_folder}: no cell is left to judge", "select less narrowly")
     _print_gate(found, at_most, memory_at_most)
     return gate.exit_code(found)
-
-
-def render_over_time(folder: Path) -> int:
-    """The page of all finished runs below a reports folder. InputError where there is none."""
-    if not (folder / "runs").is_dir():
-        raise InputError(f"{folder}: has no runs", "kernel-matrix matrix makes one")
-    found = history.History(*update(folder))
-    page = folder / history.PAGE
-    _write(page, history.render_history(found), "make it writable")
-    print("\n".join(map(printable, found.lines)))
-    print(page)
-    return errors.DONE
 
 
 def render_side_by_side(runs: Sequence[Path], out: Path) -> int:

@@ -44,7 +44,7 @@ COMMAND_LINE = [
     case("a choice misspelt", "matrix --explain nevr", "--explain", "nevr", "did you mean never?"),
     case("a dtype's short name", "kernelbench p s --dtype fp16", "--dtype", "fp16", "did you mean float16?"),
     case("problems without solutions", "matrix --problems .", "--problems", "--solutions"),
-    # eval, report, compare, history, explain, gate
+    # eval, report, compare, export, explain, gate
     case("no version", "eval", "--torch", "kernel-matrix eval --help"),
     case("a version that is not in the matrix", "eval --list --torch 2.4.0", "2.4.0", "2.1.0", "2.5.0"),
     case("half a version", "eval --list --torch 2.5", "2.5", "did you mean 2.5.0?"),
@@ -55,7 +55,7 @@ COMMAND_LINE = [
     case("one run to compare", "compare done", "B", "kernel-matrix compare --help"),
     case("a run to compare that is not there", "compare done gone", "gone"),
     case("a version that was not compared", "compare done done --torch 9.9.9", "9.9.9", "2.1.0, 2.5.0"),
-    case("no history", "history nowhere", "nowhere"),
+    case("no run to export", "export nowhere --format bencher", "nowhere"),
     case("a kernel that was not run", "explain done --kernel nope", "nope", "attention_scalar"),
     case("a reference misspelt", "gate done --reference flsh", "flsh", "did you mean flash?"),
     case("a share of nothing", "gate done --at-most 0", "--at-most", "above 0"),

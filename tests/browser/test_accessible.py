@@ -13,8 +13,6 @@ from tests.browser.conftest import Watch
 from tests.unit.spec import NEXT, Case, Spec, gpu_spec
 from tests.unit.synthetic import write_pairs, write_run
 from tests.unit.test_bisection import one_step
-from tests.unit.test_history import add_run
-from tests.unit.test_history import small as small_spec
 from tests.unit.test_sweep_report import sweep
 
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="pip install axe-playwright-python")
@@ -55,13 +53,6 @@ def swept(folder: Path) -> Path:
     return folder
 
 
-def history(folder: Path) -> Path:
-    for number in range(12):
-        add_run(folder, number, small_spec(880 if number >= 7 else 800))
-    assert main(["history", str(folder)]) == 0
-    return folder / "history.html"
-
-
 def two_runs(folder: Path) -> Path:
     runs = [str(write_run(folder / "runs" / name, Spec(cases=CASES)).folder) for name in ("one", "two")]
     assert main(["compare", *runs, "--torch=2.5.0", f"--out={folder / 'page'}"]) == 0
@@ -71,7 +62,7 @@ def two_runs(folder: Path) -> Path:
 SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in (long, gpu)]
 
 
-@pytest.mark.parametrize("kind", [run, *SLOW, problems, bisection, swept, history, two_runs])
+@pytest.mark.parametrize("kind", [run, *SLOW, problems, bisection, swept, two_runs])
 def test_axe_finds_nothing(watch: Watch, tmp_path: Path, kind: Callable[[Path], Path]) -> None:
     page = kind(tmp_path)
     if page.is_dir():

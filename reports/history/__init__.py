@@ -1,1 +1,0 @@
-"""Many runs: an index of those that are finished, and where over time a value stepped."""
