@@ -37,7 +37,7 @@ def pairs_of(evidence: Evidence, one: str, two: str) -> list[Pair]:
             if (name, cell.workload, cell.device) in seen:
                 continue  # a reference that several kernels are compared with counts once
             seen.add((name, cell.workload, cell.device))
-            other = cell.model_copy(update={"environment": two})
+            other = replace(cell, environment=two)
             for mode in latency.modes(cell.device):
                 base, this = (latency.side(evidence, each, target, mode) for each in (cell, other))
                 if base.status == this.status == "ok":

@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from harness.cluster.shards import Shard, plan_shards
@@ -55,7 +56,7 @@ def shards_of(folder: Path, seconds: float) -> list[Shard]:
     for each in plan_shards(matrix, folder, folder / "shards", [], ("cpu",), []):
         shard = Waiting(kernel=each.kernel, device=each.device, folder=each.folder)
         run = write_run(shard.folder / "ready", Spec(kernels=(shard.kernel,)))
-        save_record(run.run_path(), run.load().model_copy(update={"finished_utc": "2026-01-01T00:00:00+00:00"}))
+        save_record(run.run_path(), replace(run.load(), finished_utc="2026-01-01T00:00:00+00:00"))
         runs = shard.project / "reports" / "runs"
         work = f"sleep {seconds}; mkdir -p {runs}; mv {run.folder} {runs}/20260101-0-x\n"
         (shard.folder / "work.sh").write_text(work)

@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from harness.cluster.shards import Shard
 from harness.errors import InfrastructureError, InputError
 from harness.run.folders import now_utc, runs_folder
 from harness.schema.run_records import Fallback, GpuFacts, RunRecord, Selection
-from harness.schema.storage import Run, load_any, render_record, save_record
+from harness.schema.storage import Run, from_json_value, load_any, save_record, to_json
 from harness.worker import protocol
 
 RECORDS = ("environments", "builds", "validations", "launches", "crossings", "ceilings", "experiments")
@@ -158,8 +159,8 @@ def _merged(records: Sequence[RunRecord], into: Run, asked: Mapping[str, Any]) -
         "sources_sha256": {name: digest for record in records for name, digest in record.sources_sha256.items()},
         "sandboxed": None if any(record.sandboxed is None for record in records) else all(r.sandboxed for r in records),
     }
-    made = first.model_copy(update=changed)
-    return RunRecord.model_validate(render_record(made)["body"])
+    made = replace(first, **changed)
+    return from_json_value(RunRecord, to_json(made))
 
 
 def _one_each(values: Sequence[Any], name: str) -> list[Any]:
@@ -168,12 +169,13 @@ def _one_each(values: Sequence[Any], name: str) -> list[Any]:
     for value in values:
         found.setdefault(getattr(value, name), []).append(value)
     return [
-        same[0].model_copy(
-            update={
+        replace(
+            same[0],
+            **{
                 field: list(dict.fromkeys(item for each in same for item in getattr(each, field)))
                 for field in ("devices", "workloads", "sources")
                 if hasattr(same[0], field)
-            }
+            },
         )
         for same in found.values()
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.cluster.shards import Shard
 from harness.config.matrix import Matrix, parse_matrix
@@ -40,9 +40,7 @@ class Lost:
 
 def lost(shard: Shard, selection: Selection, why: str) -> Lost:
     """`why` it has no result, or none yet."""
-    own = selection.model_copy(
-        update={"kernels": (shard.kernel,), "devices": (shard.device,), "workloads": shard.workloads}
-    )
+    own = replace(selection, kernels=(shard.kernel,), devices=(shard.device,), workloads=shard.workloads)
     matrix = _sealed((shard.project / "matrix.yaml").read_text())
     kernels, workloads = chosen(matrix, own, folder_files(matrix, shard.project))
     return Lost(shard=shard, why=why, matrix=matrix, kernels=kernels, workloads=workloads)

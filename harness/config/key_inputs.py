@@ -6,7 +6,7 @@ Pure: the same plan gives the same keys.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from harness.config.environments import HOST
@@ -166,7 +166,7 @@ def _inherited(world: World, place: Place) -> dict[str, str]:
 def _workload(world: World, place: Place) -> dict[str, Any]:
     """All of it but where else it is run. Experiments choose trials of their own, and say which in `asked`."""
     chosen = {"devices", "trials"} if place.kind in ("conditions", "swap") else {"devices"}
-    return world.plan.workload(place.workload).model_dump(exclude=chosen)
+    return {name: value for name, value in asdict(world.plan.workload(place.workload)).items() if name not in chosen}
 
 
 def _problem_file(world: World, place: Place) -> str:
@@ -292,10 +292,10 @@ INPUTS: Mapping[str, Callable[[World, Place], Any]] = {
     "baseline": lambda world, _: world.plan.baseline,
     "measured": lambda world, _: list(world.plan.measured),
     "cells": lambda world, _: [cell.id for cell in world.plan.cells],
-    "kernels": lambda world, _: [kernel.model_dump() for kernel in world.plan.kernels],
-    "workloads": lambda world, _: [workload.model_dump() for workload in world.plan.workloads],
-    "fallbacks": lambda world, _: [each.model_dump(exclude={"reason"}) for each in world.plan.fallbacks],
-    "kernelbench": lambda world, _: world.plan.kernelbench.model_dump() if world.plan.kernelbench else {},
+    "kernels": lambda world, _: [asdict(kernel) for kernel in world.plan.kernels],
+    "workloads": lambda world, _: [asdict(workload) for workload in world.plan.workloads],
+    "fallbacks": lambda world, _: [[each.subject, each.wanted, each.got] for each in world.plan.fallbacks],
+    "kernelbench": lambda world, _: asdict(world.plan.kernelbench) if world.plan.kernelbench else {},
     "most_launches": lambda world, _: world.plan.most_launches,
     "records": _records,
 }

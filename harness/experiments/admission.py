@@ -8,7 +8,7 @@ it needs two of the experiments, `repeat` and `poison`, on cells that validation
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from harness.experiments.plan import choose_trials, results_of
@@ -50,7 +50,7 @@ def refusal(
             stage: Stage = "repeat" if wavers else "correctness"
             outcome = _outcome(validation, "its output is wrong")
             if wavers:
-                outcome = outcome.model_copy(update={"status": protocol.WRONG})
+                outcome = replace(outcome, status=protocol.WRONG)
             return Refusal(stage=stage, environment=validation.environment, outcome=outcome)
     for record in sorted(conditions, key=lambda record: EXPERIMENTS.index(record.experiment)):
         if fault := _failed(record) or _other_bits(record):

@@ -14,7 +14,7 @@ from typing import Any
 from harness.experiments import findings as parse
 from harness.experiments.executable import call_request, call_task, driver_sha256, unavailable
 from harness.experiments.plan import failing_trials
-from harness.run.context import Context, answer_of, checked, to_outcome
+from harness.run.context import Context, answer_of, checked
 from harness.run.device import check_device
 from harness.run.folders import now_utc
 from harness.run.requests import EXPECTED_RECIPE
@@ -53,7 +53,7 @@ def run_of(printed: wire.CheckResult, tool: str, fault: str) -> wire.Called | No
 
 def checkers_key(context: Context, cell: Cell) -> str:
     """Digest of all that determines what the tools find."""
-    return context.key("checkers", **cell.model_dump(), asked=[*inputs_of(context, cell), driver_sha256(context)])
+    return context.key("checkers", **vars(cell), asked=[*inputs_of(context, cell), driver_sha256(context)])
 
 
 def inputs_of(context: Context, cell: Cell) -> tuple[str, int]:
@@ -69,7 +69,7 @@ def run_checkers(context: Context, cell: Cell) -> CheckersRecord:
     """Every tool of the cell's device on one trial's inputs: of one that fails, if any does."""
     plan = context.plan
     workload = plan.workload(cell.workload)
-    identity: dict[str, Any] = {**cell.model_dump(), "key": checkers_key(context, cell), "started_utc": now_utc()}
+    identity: dict[str, Any] = {**vars(cell), "key": checkers_key(context, cell), "started_utc": now_utc()}
     if reason := unavailable(context, cell):
         return CheckersRecord(**identity, status=protocol.NOT_RUN, message=reason, duration_s=0)
     recipe, trial = inputs_of(context, cell)
@@ -79,7 +79,7 @@ def run_checkers(context: Context, cell: Cell) -> CheckersRecord:
         check_device(context, cell.environment)
     identity["duration_s"] = round(answer.ended.duration_s, 3)
     printed = checked(wire.CheckResult, answer, "the checkers' process")
-    outcome = to_outcome(printed).model_dump()
+    outcome = vars(printed.ended())
     if not isinstance(printed, wire.CheckResult) or printed.status != protocol.OK:
         return CheckersRecord(**identity, **outcome)
     free = FREE_ARITHMETIC & set(request.flags.cxx)

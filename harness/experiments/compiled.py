@@ -9,15 +9,13 @@ from __future__ import annotations
 import re
 import shutil
 import time
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from harness.config.matrix import Matrix
 from harness.config.plan import Plan
 from harness.experiments.profile import unavailable
 from harness.progress import Display
-from harness.run.context import Context, checked, fields_of, to_outcome
+from harness.run.context import Context, checked, fields_of
 from harness.run.device import run_task
 from harness.run.folders import now_utc, stored
 from harness.run.requests import files_of, kernel_request, workload_request
@@ -73,7 +71,7 @@ def sample_all(context: Context, display: Display) -> None:
 
 
 def compiled_key(context: Context, cell: Cell) -> str:
-    return context.key(EXPERIMENT, **cell.model_dump(), asked=SAMPLES)
+    return context.key(EXPERIMENT, **vars(cell), asked=SAMPLES)
 
 
 def _recorded(context: Context, cell: Cell) -> bool:
@@ -101,17 +99,16 @@ def compile_cell(context: Context, cell: Cell) -> CompiledRecord:
         if isinstance(result, wire.CompiledResult) and result.status == protocol.OK:
             results.append(result)
         else:
-            outcome = to_outcome(result)
-    first: dict[str, Any] = asdict(results[0]) if results else {}
+            outcome = result.ended()
     return CompiledRecord(
-        **cell.model_dump(),
+        **vars(cell),
         **fields_of(outcome),
         key=compiled_key(context, cell),
         started_utc=started,
         duration_s=round(time.monotonic() - clock, 3),
         samples=[Compilation(generated_sha256=_digest(result)) for result in results],
-        generated=first.get("generated", []),
-        picked=first.get("picked", []),
+        generated=results[0].generated if results else [],
+        picked=results[0].picked if results else [],
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from harness.experiments.shrink import HEAD_DIM, LENGTH, own_sizes
 from harness.schema.experiment_records import Condition, ConditionsExperiment, Layout, Pattern, Site
@@ -171,6 +172,6 @@ def sized(chosen: Sequence[Mapping[str, int]], own: Mapping[str, int]) -> list[C
 
 def _of_sizes(sizes: Mapping[str, int], own: Mapping[str, int]) -> Condition:
     words = {LENGTH: "{} rows", "heads": "heads: {}", "batch": "batch: {}", HEAD_DIM: "head dimension: {}"}
-    other = {name: size for name, size in sizes.items() if size != own[name] or name == LENGTH}
+    other: dict[str, Any] = {name: size for name, size in sizes.items() if size != own[name] or name == LENGTH}
     label = ", ".join(words[name].format(size) for name, size in sorted(other.items(), reverse=True))
-    return Condition.model_validate({"label": label, **other})
+    return Condition(label=label, **other)

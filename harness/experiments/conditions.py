@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from harness.experiments import second_device
@@ -37,10 +37,10 @@ TUNABLES = "GLIBC_TUNABLES"
 def conditions_key(context: Context, cell: Cell, jobs: Sequence[Job]) -> str:
     """Digest of all that determines an experiment's outcome."""
     asked = [
-        [[job.condition.model_dump(), list(job.trials), job.repeats] for job in jobs],
+        [[asdict(job.condition), list(job.trials), job.repeats] for job in jobs],
         {other: context.plan.variables[other] for job in jobs if (other := job.condition.variables_of)},
     ]
-    return context.key("conditions", **cell.model_dump(), asked=asked)
+    return context.key("conditions", **vars(cell), asked=asked)
 
 
 def run_conditions(
@@ -67,20 +67,20 @@ def _record(
 ) -> ConditionsRecord:
     """Its key is of what was planned, from which the rest follows."""
     jobs = [job for job in session.jobs if job.experiment == experiment]
-    by_condition: dict[str, list[Job]] = {}
+    by_condition: dict[Condition, list[Job]] = {}
     for job in jobs:
-        by_condition.setdefault(job.condition.model_dump_json(), []).append(job)
+        by_condition.setdefault(job.condition, []).append(job)
     results = [
         merge(same[0].condition, [session.results[job.number] for job in same]) for same in by_condition.values()
     ]
     return ConditionsRecord(
-        **cell.model_dump(),
+        **vars(cell),
         experiment=experiment,
         key=conditions_key(context, cell, [job for job in planned if job.experiment == experiment]),
         results=results,
         started_utc=started,
         duration_s=round(sum(session.spent_s[job.number] for job in jobs), 3),
-        **(session.stopped or Outcome(status="ok")).model_dump(),
+        **vars(session.stopped or Outcome(status="ok")),
     )
 
 
@@ -207,7 +207,7 @@ class Session:
 
     def _refused(self, answer: Answer, left: list[Job]) -> bool:
         """Whether nothing of what is left can run: the kernel could not be loaded."""
-        result = checked(wire.Result, answer, "the kernel's process")
+        result = checked(wire.Outcome, answer, "the kernel's process")
         if result.status == protocol.WRONG:  # it replaced what is relied on
             self.stopped = Outcome(status="wrong", message=result.message)
         if result.status in (protocol.OK, protocol.WRONG):
@@ -301,7 +301,7 @@ class Session:
             jobs=[
                 wire.WeighedJobRequest(
                     number=job.number,
-                    condition=wire.ConditionRequest(**job.condition.model_dump()),
+                    condition=job.condition,
                     trials=list(job.trials),
                     repeats=job.repeats,
                     done=done,
@@ -316,7 +316,7 @@ class Session:
         result = checked(wire.WeighResult, answer, "weighing its outputs")
         rows = result.results if isinstance(result, wire.WeighResult) else []
         weighed = {row.number: row for row in rows}
-        lost = result if isinstance(result, Outcome) else failure(answer, "weighing its outputs")
+        lost = failure(answer, "weighing its outputs") if isinstance(result, wire.WeighResult) else result
         for job in jobs:
             if job.number in weighed:
                 fields = fields_of(weighed[job.number])

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from harness.experiments.executable import call_request, call_task, driver_sha256, unavailable
-from harness.run.context import Context, checked, to_outcome
+from harness.run.context import Context, checked
 from harness.run.device import run_task
 from harness.run.folders import now_utc
 from harness.run.requests import EXPECTED_RECIPE
@@ -40,13 +40,13 @@ METRIC_OF = {
 
 def counters_key(context: Context, cell: Cell) -> str:
     """Digest of all that determines what is counted."""
-    return context.key("counters", **cell.model_dump(), asked=driver_sha256(context))
+    return context.key("counters", **vars(cell), asked=driver_sha256(context))
 
 
 def run_counters(context: Context, cell: Cell) -> CountersRecord:
     """Count one call on the first trial's inputs. Whatever prevents it is a status with its reason."""
     workload = context.plan.workload(cell.workload)
-    identity: dict[str, Any] = {**cell.model_dump(), "key": counters_key(context, cell), "started_utc": now_utc()}
+    identity: dict[str, Any] = {**vars(cell), "key": counters_key(context, cell), "started_utc": now_utc()}
     if reason := unavailable(context, cell):
         return CountersRecord(**identity, status=protocol.NOT_RUN, message=reason, duration_s=0)
     shape = workload.batch or 1, workload.heads or 1
@@ -54,7 +54,7 @@ def run_counters(context: Context, cell: Cell) -> CountersRecord:
     answer = run_task(context, call_task(context, cell, COUNTERS, request, reads, TOTAL_S), "cuda")
     identity["duration_s"] = round(answer.ended.duration_s, 3)
     printed = checked(wire.CountersResult, answer, "the process that counts")
-    outcome = to_outcome(printed).model_dump()
+    outcome = vars(printed.ended())
     if not isinstance(printed, wire.CountersResult) or printed.status != protocol.OK:
         return CountersRecord(**identity, **outcome)
     return CountersRecord(**identity, **read_run(printed))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from harness.schema.experiment_records import CheckerFinding
 
@@ -23,10 +24,8 @@ def merged(findings: Iterable[CheckerFinding]) -> list[CheckerFinding]:
     counts: dict[CheckerFinding, int] = collections.defaultdict(int)
     for finding in findings:
         text = finding.text[:TEXT_CHARACTERS]
-        counts[finding.model_copy(update={"text": text, "where": finding.where[:TEXT_CHARACTERS], "count": 1})] += (
-            finding.count
-        )
-    return [f.model_copy(update={"count": count}) for f, count in list(counts.items())[:MOST_FINDINGS]]
+        counts[replace(finding, text=text, where=finding.where[:TEXT_CHARACTERS], count=1)] += finding.count
+    return [replace(f, count=count) for f, count in list(counts.items())[:MOST_FINDINGS]]
 
 
 def parse_address(text: str) -> list[CheckerFinding]:

@@ -49,7 +49,7 @@ class Job:
     def request(self) -> wire.JobRequest:
         return wire.JobRequest(
             number=self.number,
-            condition=wire.ConditionRequest(**self.condition.model_dump()),
+            condition=self.condition,
             trials=list(self.trials),
             repeats=self.repeats,
             patience_s=PATIENCE_S["repeat" if self.experiment == "repeat" else "others"],

@@ -53,7 +53,7 @@ def build_probe(context: Context, environment: str, site: str) -> tuple[Path | N
         )
         if answer.result is None:
             return None, f"compiling {source.name} {answer.ended.how}"
-        result = checked(wire.Result, answer, "it")
+        result = checked(wire.Outcome, answer, "it")
         if result.status != protocol.OK or not out.is_file():
             return None, f"compiling {source.name}: {result.message}"[:500]
         protocol.write_json(str(done), {"sha256": protocol.sha256_file(str(out))})

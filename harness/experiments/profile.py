@@ -22,7 +22,7 @@ MOST_S = 5.0  # of profiled calls
 def profile_key(context: Context, cell: Cell, target: str) -> str:
     """Digest of all that determines what is profiled."""
     kind = "profile" if target == protocol.KERNEL else "profile_of_reference"
-    return context.key(kind, **cell.model_dump(), asked=target)
+    return context.key(kind, **vars(cell), asked=target)
 
 
 def run_profile(context: Context, cell: Cell, target: str) -> ProfileRecord:
@@ -31,7 +31,7 @@ def run_profile(context: Context, cell: Cell, target: str) -> ProfileRecord:
     workload = plan.workload(cell.workload)
     built = context.builds[cell.environment, cell.kernel, cell.device]
     identity: dict[str, Any] = {
-        **cell.model_dump(),
+        **vars(cell),
         "target": target,
         "key": profile_key(context, cell, target),
         "started_utc": now_utc(),

@@ -31,7 +31,7 @@ from harness.schema.experiment_records import (
     ProfileRecord,
     SwapRecord,
 )
-from harness.schema.records import Device, Record, ValidationRecord
+from harness.schema.records import Device, Outcome, ValidationRecord
 from harness.schema.run_records import Cell
 from harness.schema.storage import Run, load_record
 from harness.worker import protocol
@@ -46,7 +46,7 @@ class Step:
 
     what: str
     device: Device
-    run: Callable[[], list[tuple[Path, Record]]]
+    run: Callable[[], list[tuple[Path, Outcome]]]
 
 
 MOVED = tuple({protocol.OK, other} for other in (protocol.WRONG, protocol.CRASHED, protocol.UNSUPPORTED))
@@ -200,7 +200,7 @@ def profiles(context: Context, target: Profiled) -> Iterator[Step]:
             yield _single(what, target.device, path, partial(run_profile, context, cell, target.target))
 
 
-def _single(what: str, device: Device, path: Path, make: Callable[[], Record]) -> Step:
+def _single(what: str, device: Device, path: Path, make: Callable[[], Outcome]) -> Step:
     return Step(what=what, device=device, run=lambda: [(path, make())])
 
 
@@ -219,7 +219,7 @@ def conditions_step(
 
     missing = [name for name in experiments if not is_recorded(name)]
 
-    def run() -> list[tuple[Path, Record]]:
+    def run() -> list[tuple[Path, Outcome]]:
         records = run_conditions(context, cell, missing, trials, others)
         return [(_path(context.run, cell, record.experiment), record) for record in records]
 

@@ -11,7 +11,7 @@ import itertools
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +91,7 @@ def run_swap(
         for build in builds:
             linked = _link(context, build, folder / build.environment)
             if isinstance(linked, Outcome):
-                failed = linked.model_dump() | {"message": f"{build.environment}: {linked.message}"}
+                failed = vars(linked) | {"message": f"{build.environment}: {linked.message}"}
                 return SwapRecord(**identity, **failed, duration_s=round(time.monotonic() - started, 3))
             libraries[build.environment] = linked
         swap = Swap(context=context, kernel=kernel, workload=info, device=device, folder=folder, judge=environments[0])
@@ -111,7 +111,7 @@ def swap_inputs(
 ) -> tuple[WorkloadInfo, list[BuildRecord]]:
     """The workload, of which fewer trials are run, and whose object code."""
     info = context.plan.workload(workload)
-    info = info.model_copy(update={"trials": {recipe: min(n, TRIALS) for recipe, n in info.trials.items()}})
+    info = replace(info, trials={recipe: min(n, TRIALS) for recipe, n in info.trials.items()})
     return info, [context.builds[environment, kernel, device] for environment in environments]
 
 
@@ -144,7 +144,7 @@ def _link(context: Context, build: BuildRecord, folder: Path) -> Path | Outcome:
             writes=(library.parent,),
         ),
     )
-    outcome = Outcome(**fields_of(checked(wire.Result, answer, "linking its objects")))
+    outcome = Outcome(**fields_of(checked(wire.Outcome, answer, "linking its objects")))
     if outcome.status == protocol.OK and not (library.is_file() and not library.is_symlink()):
         return Outcome(status=protocol.CRASHED, message="linking its objects left no shared object")
     return library if outcome.status == protocol.OK else outcome
@@ -188,7 +188,7 @@ class Swap:
         answer = run_task(context, task, self.device)
         if answer.result is None:
             failed = failure(answer, "the process that called it")
-            return SwapResult(code_from=code_from, run_in=run_in, **failed.model_dump())
+            return SwapResult(code_from=code_from, run_in=run_in, **vars(failed))
         keep_outputs(out, self.workload)
         candidate = candidate_result(answer)
         runtime = candidate.message[:RUNTIME_CHARACTERS] if candidate.status == protocol.OK else ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import contextlib
-import dataclasses
 import hashlib
 import shutil
 import threading
@@ -209,14 +208,12 @@ class BaseExecutor(abc.ABC):
         variables = self.variables.get(environment.id, {})
         threads = threads_in(variables, self.threads)
         request = wire.ObserveRequest(threads=threads, verify=verify, variables=sorted(variables))
-        seen = self.ask(environment.id, "observe", request, wire.ObserveResult, doing="observing it", remedy=remedy)
-        fields = dataclasses.asdict(seen)
-        damaged = fields.pop("damaged")
-        if damaged:
+        seen = self.ask(environment.id, "observe", request, wire.Observation, doing="observing it", remedy=remedy)
+        if seen.damaged:
             raise InfrastructureError(
-                f"{damaged[0]} is not the file that its wheel brought ({len(damaged)} such)", remedy
+                f"{seen.damaged[0]} is not the file that its wheel brought ({len(seen.damaged)} such)", remedy
             )
-        return Observation(**fields)
+        return seen
 
     @contextlib.contextmanager
     def linking(self, _environment: str) -> Iterator[Path]:

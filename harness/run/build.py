@@ -92,7 +92,7 @@ def build(context: Context, planned: PlannedBuild) -> BuildRecord:
     with cache_lock(context.cache, folder.name):
         known = _known(folder, artifact)
         if known is not None:
-            return known.model_copy(update={"reused": True, "runnable": planned.runnable})
+            return replace(known, reused=True, runnable=planned.runnable)
         if kernel.prebuilt is not None:
             return _kept(context, _take(context, planned, key, artifact), artifact)
         binding: BuildRecord | None = None
@@ -100,7 +100,7 @@ def build(context: Context, planned: PlannedBuild) -> BuildRecord:
         if kernel.is_bound:
             binding, object_file = _binding(context, planned)
             if binding.status != protocol.OK:  # of the kernel nothing was compiled
-                return binding.model_copy(update={**identity, "artifact": artifact.name, "flags": []})
+                return replace(binding, **identity, artifact=artifact.name, flags=[])
             objects = (object_file,)
         request = _request(context, planned, artifact, objects)
         files = kernel_files(context.root, kernel, context.sources[kernel.name], device)
@@ -234,8 +234,8 @@ def _with_binding(record: BuildRecord, binding: BuildRecord) -> BuildRecord:
         return record
     header = f"# {BINDING_OBJECT}, compiled once for this environment:"
     ninja = "\n".join([record.build_ninja, header, "", binding.build_ninja])
-    parts = {"objects": record.objects | binding.objects, "build_ninja": ninja, "binding_s": binding.build_s}
-    return record.model_copy(update=parts)
+    objects = record.objects | binding.objects
+    return replace(record, objects=objects, build_ninja=ninja, binding_s=binding.build_s)
 
 
 def _kept(context: Context, record: BuildRecord, artifact: Path) -> BuildRecord:
@@ -245,8 +245,15 @@ def _kept(context: Context, record: BuildRecord, artifact: Path) -> BuildRecord:
         return record
     if not is_whole(artifact, record):
         changed = "what the build left is not what it described: the extension was changed when it was loaded"
-        identity = record.model_dump(include={"environment", "kernel", "device", "runnable", "key"})
-        return BuildRecord(**identity, status="build_failed", message=changed)
+        return BuildRecord(
+            environment=record.environment,
+            kernel=record.kernel,
+            device=record.device,
+            runnable=record.runnable,
+            key=record.key,
+            status="build_failed",
+            message=changed,
+        )
     written = context.without_paths(record)
     save_record(artifact.parent.parent / "build.json", written)
     return written

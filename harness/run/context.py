@@ -7,7 +7,7 @@ import tempfile
 import threading
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -231,7 +231,10 @@ def checked(kind: type[R], answer: Answer, what: str, *, holds_subject: bool = T
     if answer.result is None:
         return failure(answer, what, holds_subject=holds_subject)
     try:
-        return codec.read(kind, answer.result)
+        result = codec.read(kind, answer.result)
+        if isinstance(result, Outcome):  # it did not end without a result, whatever the code under test wrote
+            result.ended_after_s = result.ended_peak_bytes = None
+        return result
     except codec.WireError as error:
         return Outcome(
             status="crashed",
@@ -240,13 +243,6 @@ def checked(kind: type[R], answer: Answer, what: str, *, holds_subject: bool = T
         )
 
 
-def to_outcome(result: wire.Result | Outcome) -> Outcome:
-    """Return how a task ended, without what else it gave."""
-    if isinstance(result, Outcome):
-        return result
-    return Outcome(status=result.status, message=result.message, log_excerpt=result.log_excerpt, fault=result.fault)
-
-
-def fields_of(result: Any) -> dict[str, Any]:
+def fields_of(result: Outcome) -> dict[str, Any]:
     """A result's, or an outcome's, as those of a record."""
-    return result.model_dump() if isinstance(result, Outcome) else asdict(result)
+    return dict(vars(result))

@@ -47,7 +47,7 @@ def _ask_device(context: Context, environment: str, pause_s: float) -> str:
             time.sleep(pause_s)
         task = context.task("probe", wire.EmptyRequest(), environment, timeout_s=TIMEOUT_S)
         answer = answer_of(context, task)
-        result = checked(wire.Result, answer, "it")
+        result = checked(wire.Outcome, answer, "it")
         if result.status == protocol.OK:
             return ""
         reason = result.message[:300] or "no answer"

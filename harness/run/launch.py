@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from functools import cached_property
 from itertools import starmap
 from pathlib import Path
@@ -161,7 +162,7 @@ class Launch:
         if kernels is not None and kernels.result is None and _lost_kernel(result):
             result = failure(kernels, "the launch")
             if self._early is not None:  # its process may have waited for the launch before this one
-                result = result.model_copy(update={"ended_after_s": None})
+                result = replace(result, ended_after_s=None)
         record: LaunchRecord | None = None
         if isinstance(result, wire.TimeResult):
             record = LaunchRecord(**identity, **fields_of(result))
@@ -172,7 +173,7 @@ class Launch:
                 record = watched_launch(record, watch, uuid)
         if record is None:
             return LaunchRecord(**identity, **fields_of(result))
-        return record.model_copy(update={"timings": [*record.timings, *self._not_called()]})
+        return replace(record, timings=[*record.timings, *self._not_called()])
 
     def _identity(self, started: str) -> dict[str, Any]:
         planned = self.planned

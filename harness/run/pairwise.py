@@ -8,7 +8,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -249,7 +249,7 @@ def compare_all(context: Context, display: Display) -> None:
             continue
         record = compare_outputs(kernel, plan.workload(workload), device, validations, run.folder)
         if record is not None:
-            save_record(path, record.model_copy(update={"key": key}))
+            save_record(path, replace(record, key=key))
             compared += len(record.pairs)
     if compared:
         display.note(f"compared {compared} pairs of outputs")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -236,7 +236,7 @@ def _here() -> dict[str, Any]:
         "threads": physical_cores(),
         "cpu_flags": cpu_flags(),
         "gpus": len(visible),
-        "gpu": gpu.model_dump() if gpu is not None else {},
+        "gpu": asdict(gpu) if gpu is not None else {},
     }
 
 

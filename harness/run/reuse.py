@@ -9,6 +9,7 @@ again; all else does not depend on it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from harness.config.keys import ENDED_AT
@@ -67,9 +68,9 @@ def renew(run: Run, plan: Plan, text: str) -> bool:
     here.
     """
     known = run.load()
-    asked = {"thresholds": plan.thresholds, "matrix_text": text}
-    if any(getattr(known, name) != value for name, value in asked.items()):
-        save_record(run.run_path(), known.model_copy(update=asked))
+    asked = replace(known, thresholds=plan.thresholds, matrix_text=text)
+    if asked != known:
+        save_record(run.run_path(), asked)
     raised = {name for name, most in plan.limits.model_dump().items() if is_raised(known.limits.get(name), most)}
     for path in list(outgrown(run, raised)):
         path.unlink()
@@ -79,9 +80,9 @@ def renew(run: Run, plan: Plan, text: str) -> bool:
 def settle(run: Run, plan: Plan) -> None:
     """Record that the run is finished, and under which limits."""
     known = run.load()
-    now = {"limits": plan.limits.model_dump(), "finished_utc": known.finished_utc or now_utc()}
-    if known.model_dump(include=set(now)) != now:
-        save_record(run.run_path(), known.model_copy(update=now))
+    now = replace(known, limits=plan.limits.model_dump(), finished_utc=known.finished_utc or now_utc())
+    if now != known:
+        save_record(run.run_path(), now)
 
 
 def is_raised(before: float | None, now: float | None) -> bool:

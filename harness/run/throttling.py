@@ -20,6 +20,8 @@ import bisect
 import math
 import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
 from harness.gpu import Reading, Watch
 from harness.schema.records import GpuWatch, LaunchRecord, Timing
@@ -79,7 +81,7 @@ def judged(timing: Timing, readings: Sequence[Reading]) -> Timing:
     hot_s = _spans_of(timing.hot_us, timing.hot_sampled_s, timing.hot_calls_per_sample)
     cold = [index for index, span in enumerate(cold_s) if not _meets(span, slow)]
     hot = [index for index, span in enumerate(hot_s) if not _meets(span, slow)]
-    changes = {
+    changes: dict[str, Any] = {
         "samples_us": [timing.samples_us[i] for i in cold],
         "sampled_s": [timing.sampled_s[i] for i in cold],
         "enqueue_us": [timing.enqueue_us[i] for i in cold],
@@ -95,7 +97,7 @@ def judged(timing: Timing, readings: Sequence[Reading]) -> Timing:
     if timing.samples_us and not cold:
         changes["status"] = protocol.NOT_RUN
         changes["message"] = f"the GPU was throttled during all {len(timing.samples_us)} samples"
-    return timing.model_copy(update=changes)
+    return replace(timing, **changes)
 
 
 def _spans_of(samples_us: Sequence[float], ended_s: Sequence[float], calls: int) -> list[Window]:
@@ -167,11 +169,10 @@ def relative(timings: Sequence[Timing]) -> list[Timing]:
     windows = [at for at in map(window, timings) if at is not None]
     origin = min((start for start, _ in windows), default=0.0)
     return [
-        timing.model_copy(
-            update={
-                "sampled_s": [round(moment - origin, 4) for moment in timing.sampled_s],
-                "hot_sampled_s": [round(moment - origin, 4) for moment in timing.hot_sampled_s],
-            }
+        replace(
+            timing,
+            sampled_s=[round(moment - origin, 4) for moment in timing.sampled_s],
+            hot_sampled_s=[round(moment - origin, 4) for moment in timing.hot_sampled_s],
         )
         for timing in timings
     ]
@@ -188,4 +189,4 @@ def watched_launch(record: LaunchRecord, watch: Watch, uuid: str | None) -> Laun
         samples = sum(len(timing.samples_us) + len(timing.hot_us) for timing in record.timings)
         reasons = ", ".join(gpu.throttle_reasons)
         message = f"{left_out} of {samples} samples left out: the GPU was throttled ({reasons})"
-    return record.model_copy(update={"timings": relative(timings), "gpu": gpu, "message": message})
+    return replace(record, timings=relative(timings), gpu=gpu, message=message)

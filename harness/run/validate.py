@@ -124,7 +124,7 @@ def _identity(
 ) -> dict[str, Any]:
     """What a validation's record says of what was validated, and by which rule."""
     return {
-        **cell.model_dump(),
+        **vars(cell),
         "key": key,
         "decides": tolerances.decides,
         "deterministic": kernel.deterministic,
@@ -259,7 +259,7 @@ def _run_candidate(
     workload = plan.workload(cell.workload)
     shutil.rmtree(out, ignore_errors=True)
     if built.status != protocol.OK:
-        return None, Outcome(**built.model_dump(include=set(Outcome.model_fields))), 0.0
+        return None, built.ended(), 0.0
     if plan.kernel(cell.kernel).pytorch:
         return None, None, 0.0
     out.mkdir(parents=True)
@@ -304,7 +304,7 @@ def _record(context: Context, judging: Judging, answer: Answer) -> ValidationRec
 
 
 def _key(context: Context, cell: Cell) -> str:
-    return context.key("validation", **cell.model_dump())
+    return context.key("validation", **vars(cell))
 
 
 def _about(cell: Cell) -> str:

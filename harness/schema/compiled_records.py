@@ -5,59 +5,26 @@ experiments/<environment>/<kernel>-<device>/<workload>/compiled.json
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import field
 
-from pydantic import Field, model_validator
+from harness.schema.records import CellRecord, Record
+from harness.worker.wire import GeneratedFile, Picked
 
-from harness.schema.records import CellRecord, Record, without
-
-
-class GeneratedFile(Record):
-    """One file that a compiler left in its cache; numbers that it did not tell are None."""
-
-    kind: str = Field(
-        description="inductor: a graph's output code, with the sources of its kernels; so: machine code of a C++ "
-        "kernel; ttir, ttgir, llir, ptx, amdgcn, cubin, hsaco: a stage of a Triton kernel"
-    )
-    name: str = Field(description="without hashes: the kernel's, or the graph's by its number")
-    size_bytes: int
-    sha256: str = Field(
-        description="of its text without folders, hashes and places in source files; of machine code of its "
-        "disassembly, or of its bytes, marked raw:, where nothing disassembles it"
-    )
-    text: str = Field(default="", description="that text, where it is not long")
-    registers: int | None = None
-    spills: int | None = Field(default=None, description="registers that the driver reports as spilled")
-    shared_bytes: int | None = None
-    num_warps: int | None = None
-    num_stages: int | None = None
-
-
-class Picked(Record):
-    """The configuration that tuning picked for a kernel."""
-
-    kernel: str
-    key: str = Field(default="", description="the arguments that it was picked for, as Triton's tuner tells them apart")
-    configuration: dict[str, str]
+__all__ = ["Compilation", "CompiledRecord", "GeneratedFile", "Picked"]
 
 
 class Compilation(Record):
     """One fresh process with empty caches, in which the first call compiled."""
 
-    generated_sha256: str = Field(description="digest of all that was generated")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read_earlier(cls, value: Any) -> Any:
-        return without(value, "block", "cold_s", "warm_s", "later_us")
+    generated_sha256: str  # digest of all that was generated
 
 
-class CompiledRecord(CellRecord):
+class CompiledRecord(CellRecord, kw_only=True):
     """`generated` and `picked` are of the first sample."""
 
-    samples: list[Compilation] = []
-    generated: list[GeneratedFile] = []
-    picked: list[Picked] = []
+    samples: list[Compilation] = field(default_factory=list)
+    generated: list[GeneratedFile] = field(default_factory=list)
+    picked: list[Picked] = field(default_factory=list)
 
     @property
     def repeats(self) -> bool:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from functools import cached_property
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
-from harness.schema.records import Device, Record, without
+from harness.schema.records import Device, Record
 
 
 class WorkloadInfo(Record):
     """One workload at one dtype, as planned."""
 
-    id: str = Field(description="such as seed-fp16")
+    id: str  # such as seed-fp16
     name: str
     dtype: str
     devices: list[Device]
@@ -21,19 +22,19 @@ class WorkloadInfo(Record):
     heads: int | None = None
     seq_len: int | None = None
     head_dim: int | None = None
-    kv_heads: int | None = Field(default=None, description="of K and V, where they have fewer than Q")
-    kv_len: int | None = Field(default=None, description="keys, where they are more or fewer than the queries")
-    mask: str = Field(default="", description="a recipe of `harness.worker.inputs.mask`; empty: none")
-    dropout: float = Field(default=0.0, description="probability; a kernel is given the draws")
+    kv_heads: int | None = None  # of K and V, where they have fewer than Q
+    kv_len: int | None = None  # keys, where they are more or fewer than the queries
+    mask: str = ""  # a recipe of `harness.worker.inputs.mask`; empty: none
+    dropout: float = 0.0  # probability; a kernel is given the draws
     causal: bool | None = None
     scale: float | None = None
-    trials: dict[str, int] = Field(default={}, description="recipe to number of trials")
-    problem: str | None = Field(default=None, description="path of a problem file, or an operator, instead of a shape")
-    operator: dict[str, Any] | None = Field(default=None, description="what an operator of PyTorch's is called with")
-    backward: bool = Field(default=False, description="whether gradients are outputs, and their time is in the time")
-    compiled: bool = Field(default=False, description="whether its model is called under torch.compile")
-    flops: float | None = Field(default=None, description="floating-point operations of one call")
-    bytes: float | None = Field(default=None, description="fewest that a call moves: an attention's inputs and outputs")
+    trials: dict[str, int] = field(default_factory=dict)  # recipe to number of trials
+    problem: str | None = None  # path of a problem file, or an operator, instead of a shape
+    operator: dict[str, Any] | None = None  # what an operator of PyTorch's is called with
+    backward: bool = False  # whether gradients are outputs, and their time is in the time
+    compiled: bool = False  # whether its model is called under torch.compile
+    flops: float | None = None  # floating-point operations of one call
+    bytes: float | None = None  # fewest that a call moves: an attention's inputs and outputs
 
     @property
     def may_compile(self) -> bool:
@@ -47,20 +48,15 @@ class WorkloadInfo(Record):
 
 
 class KernelInfo(Record):
-    @model_validator(mode="before")
-    @classmethod
-    def _read_earlier(cls, value: Any) -> Any:
-        return without(value, "control_of")
-
     name: str
-    pytorch: bool = Field(default=False, description="whether it is PyTorch itself: its workloads are its operators")
-    deterministic: bool = Field(default=False, description="whether other bits from run to run are a failure")
-    precision: list[str] | None = Field(default=None, description="coarser arithmetic that it declares; None: nothing")
+    pytorch: bool = False  # whether it is PyTorch itself: its workloads are its operators
+    deterministic: bool = False  # whether other bits from run to run are a failure
+    precision: list[str] | None = None  # coarser arithmetic that it declares; None: nothing
     devices: list[Device]
     sources: list[str]
     tunables: dict[str, str]
-    references_cuda: list[str] | None = Field(default=None, description="those on a GPU, where they are others")
-    workloads: list[str] = Field(description="ids of the workloads it is measured on")
+    references_cuda: list[str] | None = None  # those on a GPU, where they are others
+    workloads: list[str]  # ids of the workloads it is measured on
     references: list[str]
 
     def references_on(self, device: str) -> list[str]:
@@ -91,7 +87,7 @@ class Side(Record):
     quick: bool
     executor: str
     tolerances: dict[str, float]
-    sources: dict[str, str] = Field(description="digest of each file of the kernels")
+    sources: dict[str, str]  # digest of each file of the kernels
 
 
 class Fallback(Record):
@@ -119,20 +115,20 @@ class Cell(Record):
 class KernelBench(Record):
     """Folders in KernelBench's form that a run was made of; paths are below them."""
 
-    problems: str = Field(description="folder, as it was given")
+    problems: str  # folder, as it was given
     solutions: str
-    sample: int = Field(default=0, description="of KernelBench's own runs")
+    sample: int = 0  # of KernelBench's own runs
     dtype: Literal["float16", "bfloat16", "float32"] = "float32"
-    pairs: dict[str, str] = Field(description="kernel to its problem")
-    missing: list[str] = Field(default=[], description="problems without a solution")
-    unused: list[str] = Field(default=[], description="files among the solutions that are no problem's")
+    pairs: dict[str, str]  # kernel to its problem
+    missing: list[str] = field(default_factory=list)  # problems without a solution
+    unused: list[str] = field(default_factory=list)  # files among the solutions that are no problem's
 
 
 class Selection(Record):
     """What the command asked for; None means: what the matrix says. `kernel-matrix explain` plans the same again."""
 
     mode: Literal["matrix", "eval"] = "matrix"
-    torch: str | None = Field(default=None, description="of an eval: its PyTorch")
+    torch: str | None = None  # of an eval: its PyTorch
     kernels: tuple[str, ...] = ()
     workloads: tuple[str, ...] = ()
     devices: tuple[Device, ...] = ()
@@ -141,10 +137,10 @@ class Selection(Record):
     quick: bool = False
 
 
-class Thresholds(Record):
+class Thresholds(BaseModel):
     """When a difference counts. After an edit nothing is measured again: the same run is reported by the new ones."""
 
-    model_config = ConfigDict(strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     min_effect_cpu: float = Field(
         default=0.05, gt=0, lt=1, description="smallest change of a time that counts, as a share, on the CPU"
@@ -167,24 +163,21 @@ class RunRecord(Record):
     run_id: str
     created_utc: str
     plan_digest: str
-    commit: str = Field(default="", description="of the project; + where files differ from it, empty: it is in no git")
+    commit: str = ""  # of the project; + where files differ from it, empty: it is in no git
     command: list[str]
-    selection: Selection = Field(default=Selection(), description="by that command; of older records, the default")
-    base_image: str | None = Field(default=None, description="container base that the command gave, for all")
-    mode: Literal["matrix", "eval"] = Field(description="eval: one environment, timed alone, not in a block")
+    selection: Selection = Selection()  # by that command; of older records, the default
+    base_image: str | None = None  # container base that the command gave, for all
+    mode: Literal["matrix", "eval"]  # eval: one environment, timed alone, not in a block
     quick: bool
     executor: str
     executor_reason: str
-    sandboxed: bool | None = Field(
-        default=None, description="whether every kernel ran in a sandbox; None: of before virtual environments had any"
-    )
-    engine: dict[str, str] = Field(default={}, description="the container engine, where one ran the cells")
-    gpus: list[GpuFacts] = []
-    bundle: dict[str, str] = Field(
-        default={}, description="executor bundle: its manifest's digest, architecture, and what it leaves out"
-    )
+    sandboxed: bool | None = None  # whether every kernel ran in a sandbox; None: of before virtual environments had any
+    engine: dict[str, str] = field(default_factory=dict)  # the container engine, where one ran the cells
+    gpus: list[GpuFacts] = field(default_factory=list)
+    # executor bundle: its manifest's digest, architecture, and what it leaves out
+    bundle: dict[str, str] = field(default_factory=dict)
     host: dict[str, str]
-    derived: bool = Field(default=False, description="made by a search or an experiment, for its own ends")
+    derived: bool = False  # made by a search or an experiment, for its own ends
     baseline: str
     environments: list[str]
     kernels: list[KernelInfo]
@@ -192,22 +185,17 @@ class RunRecord(Record):
     cells: list[Cell]
     fallbacks: list[Fallback]
     thresholds: Thresholds
-    limits: dict[str, float | None] = Field(default={}, description="under which it was last finished, or begun")
-    finished_utc: str = Field(
-        default="", description="when it was finished first; empty: it was not, or that was not recorded"
-    )
+    limits: dict[str, float | None] = field(default_factory=dict)  # under which it was last finished, or begun
+    finished_utc: str = ""  # when it was finished first; empty: it was not, or that was not recorded
     tolerances: dict[str, float]
-    launches: int = Field(description="of each environment and kernel, at least")
-    most_launches: int | None = Field(
-        default=None, description="while rows stayed undecided; None: there were `launches`, whatever they showed"
-    )
+    launches: int  # of each environment and kernel, at least
+    most_launches: int | None = None  # while rows stayed undecided; None: there were `launches`, whatever they showed
     order_seed: int
-    matrix_text: str = Field(description="matrix.yaml as it was")
+    matrix_text: str  # matrix.yaml as it was
     sources_sha256: dict[str, str]
     kernelbench: KernelBench | None = None
-    sides: dict[str, Side] = Field(
-        default={}, description="where it is put together of two runs: what each environment stands for"
-    )
+    # where it is put together of two runs: what each environment stands for
+    sides: dict[str, Side] = field(default_factory=dict)
 
     @property
     def other_machines(self) -> bool:

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import psutil
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from harness.errors import DiskFull, RecordError
@@ -43,12 +43,13 @@ from harness.schema.experiment_records import (
     ProfileRecord,
     SwapRecord,
 )
-from harness.schema.records import CrossingRecord, LaunchRecord, Record, ValidationRecord
+from harness.schema.records import CrossingRecord, LaunchRecord, ValidationRecord
 from harness.schema.run_records import Cell, RunRecord
 from harness.schema.sweep_records import BatchRecord, SweepQuestion, SweepRecord
 from harness.worker import protocol
+from harness.worker.wire import Message
 
-KINDS: dict[str, type[Record]] = {
+KINDS: dict[str, type[Message]] = {
     "run": RunRecord,
     "environment": EnvironmentRecord,
     "build": BuildRecord,
@@ -71,12 +72,32 @@ KINDS: dict[str, type[Record]] = {
     "sweep": SweepRecord,
 }
 KIND_OF = {model: kind for kind, model in KINDS.items()}
-AnyRecord = TypeVar("AnyRecord", bound=Record)
+AnyRecord = TypeVar("AnyRecord", bound=Message)
 
 
-def render_record(record: Record) -> dict[str, Any]:
+_ADAPTERS: dict[Any, TypeAdapter[Any]] = {}
+
+
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    if kind not in _ADAPTERS:
+        _ADAPTERS[kind] = TypeAdapter(kind)
+    return _ADAPTERS[kind]
+
+
+def from_json_value(kind: type[AnyRecord], value: Any) -> AnyRecord:
+    """Return the record, or the part of one, that a JSON value is. ValidationError."""
+    record: AnyRecord = _adapter(kind).validate_python(value)
+    return record
+
+
+def to_json(record: Message) -> Any:
+    """Return a record, or a part of one, as a JSON value."""
+    return _adapter(type(record)).dump_python(record, mode="json")
+
+
+def render_record(record: Message) -> dict[str, Any]:
     """A record as the JSON value of its file, sealed with its digest."""
-    body = record.model_dump(mode="json")
+    body = to_json(record)
     return {
         "schema_version": protocol.SCHEMA_VERSION,
         "kind": KIND_OF[type(record)],
@@ -101,7 +122,7 @@ def parse_record(value: Any, model: type[AnyRecord], path: str) -> AnyRecord:
     if protocol.digest(value["body"]) != value["digest"]:
         raise RecordError(path, "was edited or damaged: its digest does not match its contents")
     try:
-        return model.model_validate(value["body"])
+        return from_json_value(model, value["body"])
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
@@ -127,10 +148,10 @@ def without_paths(record: AnyRecord, replacements: Mapping[str, str]) -> AnyReco
             text = text.replace(old, new)
         return text
 
-    return type(record).model_validate(map_strings(record.model_dump(mode="json"), change))
+    return from_json_value(type(record), map_strings(to_json(record), change))
 
 
-def save_record(path: Path, record: Record) -> None:
+def save_record(path: Path, record: Message) -> None:
     protocol.write_json(str(path), render_record(record))
 
 
@@ -139,7 +160,7 @@ def load_record(path: Path, model: type[AnyRecord]) -> AnyRecord:
     return parse_record(_load_json(path), model, str(path))
 
 
-def load_any(path: Path) -> Record:
+def load_any(path: Path) -> Message:
     """A record of whatever kind its file says it is; RecordError as `load_record` raises it."""
     value = _load_json(path)
     kind = value.get("kind") if isinstance(value, dict) else None
@@ -176,14 +197,14 @@ def existing(place: Path) -> Path:
     return next(path for path in (place, *place.parents) if path.exists())
 
 
-def refuse_without_space(record: Record, *places: Path) -> None:
+def refuse_without_space(record: Message, *places: Path) -> None:
     """DiskFull where a record says that a process found no space left, and a disk it writes to has little indeed.
 
     The first alone could be a kernel's lie; what was killed at a limit of its own had that much space and no more.
     """
     if getattr(record, "status", "") == protocol.KILLED:
         return
-    text = record.model_dump_json()
+    text = json.dumps(to_json(record))
     reason = next((words for words in NO_SPACE if words in text), None)
     if reason is None:
         return
@@ -233,9 +254,9 @@ class Run:
     def swap_path(self, kernel: str, device: str, workload: str) -> Path:
         return self.folder / EXPERIMENTS / "swap" / f"{kernel}-{device}" / f"{workload}.json"
 
-    def check_place(self, path: Path, record: Record) -> None:
+    def check_place(self, path: Path, record: Message) -> None:
         """RecordError where a record stands under another one's name: it may be there twice."""
-        places: dict[type[Record], Callable[[Any], Path]] = {
+        places: dict[type[Message], Callable[[Any], Path]] = {
             EnvironmentRecord: lambda r: self.environment_path(r.id),
             BuildRecord: lambda r: self.build_path(r.environment, r.kernel, r.device),
             ValidationRecord: self.validation_path,

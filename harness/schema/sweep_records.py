@@ -11,9 +11,8 @@ A sweep that was killed goes on from the first two. What was measured stands in 
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import Literal
-
-from pydantic import Field
 
 from harness.config.kernels import Setting
 from harness.schema.experiment_records import Stage
@@ -29,23 +28,23 @@ class Compared(Record):
 
     environment: str
     workload: str
-    mode: Mode = Field(description="cold: calls as they come; hot, on a GPU alone: replays of a CUDA graph")
+    mode: Mode  # cold: calls as they come; hot, on a GPU alone: replays of a CUDA graph
     incumbent_us: list[float]
     this_us: list[float]
-    ratio: float = Field(description="this setting's time over the incumbent's: below 1 is faster")
-    low: float | None = Field(description="interval of the ratio; None where too few launches support one")
+    ratio: float  # this setting's time over the incumbent's: below 1 is faster
+    low: float | None  # interval of the ratio; None where too few launches support one
     high: float | None
 
 
-class Trial(Outcome):
+class Trial(Outcome, kw_only=True):
     """One setting. `status` is ok where it was timed; else `stage` says at what it was rejected, and `message` why."""
 
     setting: Setting
-    kernel: str = Field(description="its name in the runs")
-    stage: Stage | None = Field(default=None, description="at which it was rejected")
-    environment: str = Field(default="", description="in which it was rejected")
-    compared: list[Compared] = []
-    score: float | None = Field(default=None, description="geometric mean of the ratios: what is minimised")
+    kernel: str  # its name in the runs
+    stage: Stage | None = None  # at which it was rejected
+    environment: str = ""  # in which it was rejected
+    compared: list[Compared] = field(default_factory=list)
+    score: float | None = None  # geometric mean of the ratios: what is minimised
 
 
 class SweepQuestion(Record):
@@ -56,14 +55,14 @@ class SweepQuestion(Record):
     workloads: list[str]
     environments: list[str]
     search: dict[str, list[int | str]]
-    incumbent: Setting = Field(description="the setting in matrix.yaml")
-    settings: int = Field(description="how many `search` spans, the incumbent included")
+    incumbent: Setting  # the setting in matrix.yaml
+    settings: int  # how many `search` spans, the incumbent included
     executor: str
-    fallbacks: list[Fallback] = []
+    fallbacks: list[Fallback] = field(default_factory=list)
     seed: int
-    batch: int = Field(description="settings that are tried together")
-    level: float = Field(description="of every interval: 0.05 for 95%")
-    search_trials: int = Field(description="most trials of each recipe of inputs, while it is searched")
+    batch: int  # settings that are tried together
+    level: float  # of every interval: 0.05 for 95%
+    search_trials: int  # most trials of each recipe of inputs, while it is searched
     search_launches: int
     final_launches: int
     confirming_launches: int
@@ -72,11 +71,11 @@ class SweepQuestion(Record):
 
 class BatchRecord(Record):
     number: int
-    run: str = Field(description="the run that holds the records: reports/runs/<run>")
+    run: str  # the run that holds the records: reports/runs/<run>
     trials: list[Trial]
-    untried: list[str] = Field(description="conditions of poison and repeat that could not be made here, with reasons")
+    untried: list[str]  # conditions of poison and repeat that could not be made here, with reasons
     started_utc: str
-    duration_s: float = Field(description="what it took of the budget, in whichever session")
+    duration_s: float  # what it took of the budget, in whichever session
 
 
 class Confirmation(Record):
@@ -84,7 +83,7 @@ class Confirmation(Record):
 
     run: str
     trial: Trial
-    confirmed: bool = Field(description="faster in every environment: each interval lies below 1")
+    confirmed: bool  # faster in every environment: each interval lies below 1
     why: str
 
 
@@ -92,14 +91,14 @@ class SweepRecord(Record):
     question: SweepQuestion
     command: list[str]
     budget_s: float
-    spent_s: float = Field(description="by the search")
-    exhausted: bool = Field(description="whether every setting was tried")
+    spent_s: float  # by the search
+    exhausted: bool  # whether every setting was tried
     batches: list[BatchRecord]
-    finals: list[Trial] = Field(description="the best of the search again, with enough launches for an interval")
+    finals: list[Trial]  # the best of the search again, with enough launches for an interval
     finals_run: str
     confirmation: Confirmation | None
     verdict: Verdict
-    winner: Setting | None = Field(description="the best of the finals, confirmed or not")
+    winner: Setting | None  # the best of the finals, confirmed or not
     answer: str
     next_command: str
     finished_utc: str

@@ -31,7 +31,7 @@ CASTS = (torch.Tensor.char, torch.Tensor.byte, torch.Tensor.short, torch.Tensor.
 SAME_BITS = (torch.Tensor.view, torch.frombuffer, torch.from_file)  # by another name, and not another number
 
 
-def conditions(request: wire.ConditionsRequest) -> wire.Result:
+def conditions(request: wire.ConditionsRequest) -> wire.Outcome:
     """status: wrong where the code under test replaced what is relied on, its failure where it could not be loaded."""
     torch.set_num_threads(request.threads)
     if any(job.condition.site == "heap" for job in request.jobs):
@@ -50,7 +50,7 @@ def conditions(request: wire.ConditionsRequest) -> wire.Result:
         if tensors.lost(device):  # nothing runs on the device again in this process
             break
     tampering = replaced()
-    return wire.Result(protocol.WRONG if tampering else protocol.OK, tampering)
+    return wire.Outcome(protocol.WRONG if tampering else protocol.OK, tampering)
 
 
 class Job:

@@ -22,14 +22,14 @@ TIMING = wire.SamplingRequest(
 )
 
 
-def probe(_request: wire.EmptyRequest) -> wire.Result:
+def probe(_request: wire.EmptyRequest) -> wire.Outcome:
     """One product."""
     try:
         ones = torch.ones(PROBE_SIZE, PROBE_SIZE, device="cuda")
         right = bool(((ones @ ones) == PROBE_SIZE).all())
     except Exception as error:
-        return wire.Result(protocol.CRASHED, str(error).strip().splitlines()[0])
-    return wire.Result(protocol.OK) if right else wire.Result(protocol.WRONG, "a product is wrong")
+        return wire.Outcome(protocol.CRASHED, str(error).strip().splitlines()[0])
+    return wire.Outcome(protocol.OK) if right else wire.Outcome(protocol.WRONG, "a product is wrong")
 
 
 def ceilings(request: wire.CeilingsRequest) -> wire.CeilingsResult:

@@ -164,11 +164,11 @@ def picked(folder: str) -> list[wire.Picked]:
         for key, config in dict(tuner.cache).items():
             shown = ", ".join(map(str, key)) if isinstance(key, tuple) else str(key)
             own = {**config.kwargs, "num_warps": config.num_warps, "num_stages": config.num_stages}
-            found.append(wire.Picked(_name(tuner), shown, _configuration(own)))
+            found.append(wire.Picked(_name(tuner), _configuration(own), shown))
     for path in _files(folder):
         if path.endswith(".best_config"):
             source = re.search(r"^def (\w+)\(", tools.read_text(os.path.splitext(path)[0] + ".py"), re.MULTILINE)
-            found.append(wire.Picked(source.group(1) if source else "kernel", "", _configuration(_json(path))))
+            found.append(wire.Picked(source.group(1) if source else "kernel", _configuration(_json(path))))
     return sorted(found, key=lambda each: (each.kernel, each.key, sorted(each.configuration.items())))
 
 

@@ -45,11 +45,11 @@ WORKERS_ELEMENTS = 1 << 16  # of a sum that every thread of PyTorch has a part i
 Order = Callable[[bytes, Optional[int]], bytes]  # (payload, descriptor) to the answer's payload
 
 
-def host(request: wire.HostRequest) -> wire.Result:
+def host(request: wire.HostRequest) -> wire.Outcome:
     """Serve whoever measures, until that ends."""
     connection = channel.connect(request.link)  # before PyTorch is imported, which takes seconds
     serve(connection, request)
-    return wire.Result(protocol.OK)
+    return wire.Outcome(protocol.OK)
 
 
 def serve(connection: channel.Channel, request: wire.HostRequest) -> None:
@@ -132,7 +132,7 @@ class Callee:
         except Exception as error:
             self.children.end()
             failed = error if isinstance(error, wire.Failed) else self.kernels.failure(error, self.target)
-            said = wire.Result(failed.status, failed.message, failed.log_excerpt, failed.fault)
+            said = wire.Outcome(failed.status, failed.message, failed.log_excerpt, failed.fault)
             return channel.FAILED, codec.to_bytes(said)
 
     # -- a target ----------------------------------------------------------------------------------------

@@ -114,9 +114,14 @@ def judge(request: wire.JudgeRequest) -> wire.JudgeResult:
         np.savez(buffer, **kept)  # type: ignore[arg-type]
         protocol.write_atomically(request.arrays, buffer.getvalue())
     status, message = describe_validation(recipes, request.decides, workload.no_truth, request.subject)
-    precisions = (judged_as(request, workload, name) for name in (protocol.KERNEL, ""))
-    fault = find_fault(recipes, request.subject)
-    return wire.JudgeResult(status, message, "", fault, recipes, *precisions)
+    return wire.JudgeResult(
+        status,
+        message,
+        fault=find_fault(recipes, request.subject),
+        recipes=recipes,
+        precision=judged_as(request, workload, protocol.KERNEL),
+        reference_precision=judged_as(request, workload, ""),
+    )
 
 
 class Judging(NamedTuple):

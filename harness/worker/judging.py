@@ -30,7 +30,7 @@ STATUSES = (protocol.OK, protocol.WRONG, protocol.UNSUPPORTED, protocol.CRASHED,
 REPEATED_TRIALS = 10
 
 
-def failure_of(result: wire.Result) -> Failed | None:
+def failure_of(result: wire.Outcome) -> Failed | None:
     """How a candidate's process ended, if not well. It may have written the result itself, and anything into it."""
     if result.status not in STATUSES:
         return Failed(protocol.CRASHED, wire.UNREADABLE)

@@ -18,7 +18,7 @@ NEEDS_TORCH = re.compile(r"\b(?:at|c10|torch|pybind11)::|^_?Py[A-Z_]|^_?THP|^aot
 SHOWN = 3  # symbols
 
 
-def library(request: wire.LibraryRequest) -> wire.Result:
+def library(request: wire.LibraryRequest) -> wire.Outcome:
     """The caller holds the only lock on the folder of `out`."""
     os.makedirs(os.path.dirname(request.out), exist_ok=True)
     extension = building.helper()
@@ -34,10 +34,10 @@ def library(request: wire.LibraryRequest) -> wire.Result:
     if code:
         message = building.first_error(output, [request.source]) or "the compiler failed; see the log"
         raise wire.Failed(protocol.BUILD_FAILED, message, building.relevant(output))
-    return wire.Result(protocol.OK)
+    return wire.Outcome(protocol.OK)
 
 
-def link(request: wire.LinkRequest) -> wire.Result:
+def link(request: wire.LinkRequest) -> wire.Outcome:
     programs = tools.cuda_folder() if request.cuda else ""
     paths = [item.path for item in request.objects]
     for item in request.objects:
@@ -56,4 +56,4 @@ def link(request: wire.LinkRequest) -> wire.Result:
     code, output = tools.attempt(command, LINK_S)
     if code != 0:
         raise wire.Failed(protocol.BUILD_FAILED, "its objects cannot be linked without PyTorch", output[-8000:])
-    return wire.Result(protocol.OK)
+    return wire.Outcome(protocol.OK)

@@ -73,7 +73,7 @@ def launch(request: wire.TimeRequest) -> wire.TimeResult:
             lead, beside = pair_of(row, rows, request.rows)
             for each, other in ((lead, beside), (row, None)):
                 if not is_measured(each):
-                    result.sampling_s += measured.row(each, other)
+                    result.sampling_s = (result.sampling_s or 0.0) + measured.row(each, other)
         told = [peer.used() for peer in (references, kernel) if peer is not None]
         result.load = meter.read(sum(used.processor_s for used in told if used))
         if kernel is not None and told[-1]:

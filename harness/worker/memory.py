@@ -116,7 +116,7 @@ class Nursery:
         except (channel.Closed, channel.Unasked):
             raise wire.Failed(protocol.CRASHED, protocol.GONE) from None
         if kind == channel.FAILED:
-            raise codec.from_bytes(wire.Result, content).to_error()
+            raise codec.from_bytes(wire.Outcome, content).to_error()
         return content
 
 
@@ -157,7 +157,7 @@ def _in_a_fork(callee: Callee, payload: bytes) -> tuple[bytes, bytes]:
 
 
 def _failed(why: str) -> tuple[bytes, bytes]:
-    return channel.FAILED, codec.to_bytes(wire.Result(protocol.NOT_RUN, why))
+    return channel.FAILED, codec.to_bytes(wire.Outcome(protocol.NOT_RUN, why))
 
 
 def _measured(callee: Callee, payload: bytes) -> bytes:

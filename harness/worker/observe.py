@@ -32,10 +32,10 @@ LIMITS = {  # control group v1, then v2
 NO_LIMIT = 1 << 60  # v1 writes a number near 2^63 for none
 
 
-def observe(request: wire.ObserveRequest) -> wire.ObserveResult:
+def observe(request: wire.ObserveRequest) -> wire.Observation:
     model, flags = processor()
     compiler = nvcc()
-    result = wire.ObserveResult(
+    result = wire.Observation(
         python=platform.python_version(),
         wheels={name: wire.Wheel(**wheel) for name, wheel in wheels.installed().items()},
         machine=platform.machine(),
@@ -72,7 +72,7 @@ def processor() -> tuple[str, str]:
     return model, " ".join(sorted((fields.get("flags") or fields.get("Features") or "").split()))
 
 
-def _observe_torch(result: wire.ObserveResult) -> None:
+def _observe_torch(result: wire.Observation) -> None:
     try:
         import numpy
 

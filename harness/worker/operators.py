@@ -54,7 +54,7 @@ def summed(events: Sequence[Any], on_host: Any) -> list[wire.OperatorTime]:
     return sorted((row for row in rows if row.calls), key=lambda row: -row.self_us)[:MOST_ROWS]
 
 
-def _row(name: str, kind: str, calls: float, self_us: float) -> wire.OperatorTime:
+def _row(name: str, kind: wire.OperatorKind, calls: float, self_us: float) -> wire.OperatorTime:
     printable = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in str(name)[:NAME_CHARACTERS])
     return wire.OperatorTime(printable, kind, float(calls), max(0.0, float(self_us)))
 

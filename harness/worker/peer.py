@@ -43,7 +43,7 @@ class Peer:
             self.lost = "its process answered what it was not asked"
             raise wire.Failed(protocol.WRONG, self.lost) from None
         if answer == channel.FAILED:
-            raise self.read(wire.Result, content).to_error()
+            raise self.read(wire.Outcome, content).to_error()
         return content
 
     def request(self, kind: bytes, message: wire.Request, file: int | None = None) -> bytes:

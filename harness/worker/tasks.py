@@ -31,7 +31,7 @@ def prepared(name: str) -> Callable[[Any], Any]:
     try:
         function = getattr(importlib.import_module("." + MODULES[name], __package__), task.function or name)
     except Exception as error:  # PyTorch or numpy is not there, or does not load
-        if not issubclass(task.result, wire.Result):
+        if not issubclass(task.result, wire.Outcome):
             raise
         function = partial(_fail, blame.skip(error) or blame.of_tool(error))
 
@@ -41,7 +41,7 @@ def prepared(name: str) -> Callable[[Any], Any]:
         except wire.Failed as error:
             return task.result(error.status, error.message, error.log_excerpt, error.fault)
         except Exception as error:
-            if not issubclass(task.result, wire.Result):
+            if not issubclass(task.result, wire.Outcome):
                 raise
             traceback.print_exc()
             failed = blame.skip(error) or _raised(error, name)

@@ -1,13 +1,14 @@
 """Every request to a pinned environment and every result of one: a dataclass of each for every task.
 
-Both sides import it, and `codec` writes and reads it. Records (`harness.schema`) are made of results, and say what each
-field is. Standard library and Python 3.8 only.
+These are the only types of what is measured. `codec` writes and reads them between the processes; a record
+(`harness.schema`) inherits the result that it holds, and adds which job gave it. Standard library and Python 3.8 only.
 """
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Tuple, Type
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Dict, List, Literal, Mapping, NamedTuple, Optional, Tuple, Type
 
 from .protocol import Fault, Status
+from .text import cut
 
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform
@@ -18,44 +19,60 @@ else:
 
 
 UNREADABLE = "its process left a result that cannot be read"
+MESSAGE, EXCERPT = 2000, 20_000  # characters: the code under test wrote much of it, and may write without end
+
+
+class Message:
+    """What is written as JSON: between processes, or in a record."""
 
 
 @dataclass_transform(field_specifiers=(field,), frozen_default=True)
-class Request:
+class Request(Message):
     """What a task is given, or a part of that. Every subclass is a frozen dataclass."""
 
-    def __init_subclass__(cls) -> None:
-        dataclass(frozen=True)(cls)
+    def __init_subclass__(cls, **options: bool) -> None:
+        dataclass(frozen=True, **options)(cls)
 
 
 @dataclass_transform(field_specifiers=(field,))
-class Reply:
-    """What a task gives, or a part of that. Every subclass is a dataclass."""
+class Reply(Message):
+    """What a task gives, or a part of that. Every subclass is a dataclass; a record's takes `kw_only`."""
 
-    def __init_subclass__(cls) -> None:
-        dataclass(cls)
+    def __init_subclass__(cls, **options: bool) -> None:
+        dataclass(**options)(cls)
 
 
 class Failed(Exception):
-    """Ends what a task, or a part of it, was doing, with the status and the words that its `Result` gets."""
+    """Ends what a task, or a part of it, was doing, with the status and the words that its `Outcome` gets."""
 
     def __init__(self, status: Status, message: str, log_excerpt: str = "", fault: Fault = Fault.SUBJECT) -> None:
         super().__init__(message)
         self.status, self.message, self.log_excerpt, self.fault = status, message, log_excerpt, fault
 
 
-class Result(Reply):
-    """What a task gives: how it ended, one sentence, the end of what was printed, and who failed where it did not end
-    well."""
+class Outcome(Reply):
+    """How an attempt ended."""
 
     status: Status
-    message: str = ""
-    log_excerpt: str = ""
-    fault: Fault = Fault.SUBJECT
+    message: str = ""  # one sentence
+    log_excerpt: str = ""  # the end of what the process printed
+    fault: Fault = Fault.SUBJECT  # who failed where it did not end well
+    # Of a process that ended without a result, where that is known: how long it had run, and the most memory that it,
+    # or the largest process that it had waited for, had resident. The harness fills both in.
+    ended_after_s: Optional[float] = None
+    ended_peak_bytes: Optional[int] = None
+
+    def __post_init__(self) -> None:
+        self.message = cut(self.message, MESSAGE)
+        self.log_excerpt = cut(self.log_excerpt, EXCERPT)
 
     def fail(self, error: Failed) -> None:
         self.status, self.message, self.log_excerpt = error.status, error.message, error.log_excerpt
         self.fault = error.fault
+
+    def ended(self) -> "Outcome":
+        """Return how it ended, without what else a subclass has."""
+        return Outcome(**{each.name: getattr(self, each.name) for each in fields(Outcome)})
 
     def to_error(self) -> Failed:
         """The same as an exception. The code under test may have written it, and without end."""
@@ -160,39 +177,58 @@ class SamplingRequest(Request):
     relative_error: float
 
 
-class ConditionRequest(Request):
-    """`harness.schema.experiment_records.Condition` says what each is."""
+# Where a pattern is put before the call. `output`: the tensor that is written to; `around`: before and behind each
+# input, in its allocation; `workspace`: memory that PyTorch's allocator will hand out next; `shared`: all shared memory
+# of all SMs; `heap`, `stack`: of the host's process.
+Site = Literal["", "output", "around", "workspace", "shared", "heap", "stack"]
+Pattern = Literal["", "zero", "nan", "max", "random"]
+# How the same elements lie in memory: `offset` starts 16 elements into its allocation, `misaligned` one element,
+# `strided` has the layout [batch, row, head, column] under the shape [batch, head, row, column]; of one head, a gap
+# after each row.
+Layout = Literal["contiguous", "offset", "misaligned", "strided"]
 
-    label: str = ""
-    recipe: str = "independent"
-    layout: str = "contiguous"
-    stream: str = "current"
-    gpu: str = "current"
-    site: str = ""
-    pattern: str = ""
+
+class Condition(Request):
+    """One way to call the kernel. Everything else is as in validation."""
+
+    label: str = ""  # a few words for people, such as 'shared memory: NaN'
+    recipe: str = "independent"  # of the inputs; see harness/worker/inputs.py
+    layout: Layout = "contiguous"
+    stream: Literal["current", "side"] = "current"
+    # second: the tensors are on another GPU than the current one, after a call with tensors on that
+    gpu: Literal["current", "second"] = "current"
+    site: Site = ""
+    pattern: Pattern = ""
+    # what ran just before: '' nothing, 'fresh' a new process, 'unrelated' another operator, or a reference's name
     before: str = ""
-    process: int = 0
-    variables_of: str = ""
-    told: str = ""
-    dtype: str = ""
-    integers: str = ""
-    batch: int = 0
-    heads: int = 0
-    seq_len: int = 0
-    head_dim: int = 0
+    process: int = 0  # which of several fresh processes that all do the same
+    variables_of: str = ""  # the environment whose variables the process has; '' its own
+    told: str = ""  # what a kernel in Python reads as PyTorch's version, and nobody else; '' not told
+    dtype: Literal["", "float64"] = ""  # to which inputs and weights are cast; '' as they are
+    # what a kernel in Python, made anew, gets where it asks PyTorch for integers of fewer bits than 64: as it asks,
+    # or 64; '' not made anew
+    integers: Literal["", "as_asked", "int64"] = ""
+    batch: int = 0  # of Q, K and V; 0: the workload's
+    heads: int = 0  # of Q, K and V; 0: the workload's
+    seq_len: int = 0  # rows of Q, K and V; 0: the workload's
+    head_dim: int = 0  # columns of Q, K and V; 0: the workload's
+    load: Literal["alone", "beside"] = "alone"  # beside: other work runs meanwhile
+
+    @property
+    def as_laid_out(self) -> bool:
+        """Whether tensors lie, and calls are enqueued, as in validation."""
+        return (self.layout, self.stream, self.gpu) == ("contiguous", "current", "current")
 
     @property
     def sizes(self) -> Tuple[int, int, int, int]:
         return self.batch, self.heads, self.seq_len, self.head_dim
-
-    load: str = "alone"
 
 
 class NumberedJob(Request):
     """One condition on some trials, each of them `repeats` times."""
 
     number: int
-    condition: ConditionRequest
+    condition: Condition
     trials: List[int]
     repeats: int
 
@@ -211,7 +247,7 @@ class ObjectRequest(Request):
 
 class Wheel(Reply):
     version: str
-    record_sha256: str
+    record_sha256: str  # digest of the installed RECORD file, which lists every file's own
 
 
 class Gpu(Reply):
@@ -225,11 +261,11 @@ class Gpu(Reply):
 class Confinement(Reply):
     user_id: int
     no_new_privileges: bool
-    seccomp: int
-    capabilities: str
-    networks: List[str]
-    root_writable: bool
-    memory_bytes: Optional[int]
+    seccomp: int  # 0 none, 1 strict, 2 a filter
+    capabilities: str  # effective set, as in /proc/self/status; all zeros: none
+    networks: List[str]  # network interfaces; only lo: none
+    root_writable: bool  # whether the root file system is mounted for writing
+    memory_bytes: Optional[int]  # limit of its control group; None: none, or unknown
     processes: Optional[int]
 
 
@@ -237,10 +273,10 @@ class DeviceFunction(Reply):
     name: str
     architecture: str
     registers: int
-    spill_bytes: int
+    spill_bytes: int  # bytes of local memory that hold spilled registers and stack
     shared_bytes: int
-    disassembly_sha256: str = ""
-    atomics: int = 0
+    disassembly_sha256: str = ""  # of the disassembly with names normalised
+    atomics: int = 0  # atomic instructions in it: RED, ATOM, ATOMG, ATOMS
 
 
 class CandidateOutput(Reply):
@@ -254,140 +290,198 @@ class CandidateOutput(Reply):
 
 
 class Worst(Reply):
+    """Where the largest error sits, and both values there."""
+
     trial: int
-    index: List[int]
+    index: List[int]  # [batch, head, row, column]
     got: Optional[float]
     want: Optional[float]
 
 
 class Agreement(Reply):
+    """One target's outputs against another's, or against the truth, over all trials of one recipe."""
+
     against: str
-    passed: Dict[str, int]
-    max_abs: Optional[float]
+    passed: Dict[str, int]  # trials that pass, by rule: rounding (against truth only), kernelbench, strict
+    max_abs: Optional[float]  # largest absolute difference over finite elements
     mean_abs: Optional[float]
-    max_units: Optional[float]
-    units_per_trial: List[Optional[float]]
-    mean_abs_per_trial: List[Optional[float]]
-    norms: Dict[str, float]
-    within_strict_share: float
-    nonfinite_trials: int
-    histogram: List[int]
+    within_strict_share: float  # share of elements within the strict tolerance
+    nonfinite_trials: int  # trials with NaN or infinity on one side only
+    histogram: List[int]  # elements by decade of absolute error: zero, then below 1e-8, 1e-7, ..., 1e0, and 1e0 or more
     worst: Optional[Worst]
+    # Against the truth only:
+    max_units: Optional[float] = None  # largest error, of all norms, over what rounding costs here
+    units_per_trial: List[Optional[float]] = field(default_factory=list)
+    mean_abs_per_trial: List[Optional[float]] = field(default_factory=list)
+    # by norm: largest, row (relative l2), factor (of a row), bias (mean, or factor of all)
+    norms: Dict[str, float] = field(default_factory=dict)
 
 
 class OutputResult(Reply):
     """One of several outputs of a target, over all trials; the target's own numbers are the worst of all."""
 
-    name: str
+    name: str  # such as values, 0, grad of x; empty where a tensor is returned
     dtype: str
     shape: List[int]
-    layout: str
-    output_sha256: List[str]
-    repeats_differ: int = 0
-    truth: Optional[Agreement] = None
+    layout: str  # of its elements in memory: contiguous, channels_last, or the strides
+    output_sha256: List[str]  # per trial
+    repeats_differ: int = 0  # trials whose second run gave other bits
+    truth: Optional[Agreement] = None  # against the truth
 
 
-class TargetResult(Result):
+class TargetResult(Outcome):
+    """One implementation (`kernel`, or a reference by name) on one recipe."""
+
     target: str = ""
-    operators: List[str] = field(default_factory=list)
-    against: List[Agreement] = field(default_factory=list)
-    output_sha256: List[str] = field(default_factory=list)
-    repeats_differ: int = 0
-    repeats_max_abs: Optional[float] = None
+    operators: List[str] = field(default_factory=list)  # operators proven to have run, by the profiler
+    against: List[Agreement] = field(default_factory=list)  # truth first; for the kernel every reference too
+    output_sha256: List[str] = field(default_factory=list)  # per trial
+    repeats_differ: int = 0  # trials whose second run gave other bits; a trial passes a rule where both runs do
+    repeats_max_abs: Optional[float] = None  # largest difference between a trial's two runs
+    # the same over what correct rounding costs here; None where that is not known
     repeats_max_units: Optional[float] = None
-    inputs_mutated: int = 0
-    unwritten_trials: int = 0
+    inputs_mutated: int = 0  # trials after which an input had changed
+    unwritten_trials: int = 0  # trials that left poison in the output
+    # trials in which plain arithmetic in the dtype overflows or underflows in an intermediate step
     leaves_range: int = 0
+    # inputs that the problem's model writes to; what is written there is an output
     writes: List[str] = field(default_factory=list)
-    nearer_to: Dict[str, int] = field(default_factory=dict)
+    nearer_to: Dict[str, int] = field(default_factory=dict)  # kernel only: trials by nearest reference
+    # of a problem's model, and of an attention with gradients: each output; `against` has the worst
     outputs: List[OutputResult] = field(default_factory=list)
+    # of a reference: coarser arithmetic than plain that it was judged as, by what it ran
     precision: List[str] = field(default_factory=list)
 
 
 class KnownWrong(Reply):
-    kind: str
+    """A known wrong answer that the judge made from the truth of the first trial, and whether the rule saw it."""
+
+    kind: str  # zeros, input, previous, mean, stale, short, scaled, added, row, misread, gradient or softmax scale
     name: str
-    size: Optional[float]
+    size: Optional[float]  # of what comes in sizes: a share
     seen: bool
-    norm: str = ""
-    units: Optional[float] = None
+    norm: str = ""  # the one that it is furthest beyond
+    units: Optional[float] = None  # at least, where it was seen
 
 
 class RecipeResult(Reply):
     recipe: str
     trials: int
-    input_sha256: List[str]
-    truth_sha256: List[str]
-    rounding_cost: List[float]
-    costs: List[Dict[str, float]]
-    power: List[KnownWrong]
+    input_sha256: List[str]  # per trial, over all input tensors
+    truth_sha256: List[str]  # per trial; empty where there is no truth
+    rounding_cost: List[float]  # per trial: error of correct rounding, relative to the row's largest value; one unit
     targets: List[TargetResult]
-    draws_numbers: bool = False
-    defined: bool = False
+    costs: List[Dict[str, float]] = field(default_factory=list)  # per trial: one unit of each norm
+    power: List[KnownWrong] = field(default_factory=list)  # what the rule would have seen here, and what not
+    draws_numbers: bool = False  # whether a problem's model draws random numbers in its call
+    defined: bool = False  # whether the truth is the definition in the problem file, truth()
+    # of float64 gradients, by name: whether each is the slope of the float64 outputs along a random direction, by
+    # central finite differences
     gradients: Dict[str, bool] = field(default_factory=dict)
+    # of a model that calls PyTorch's attention, by output: whether its float64 result is what the formula of
+    # attention gives, written out, wherever that is defined
     formulas: Dict[str, bool] = field(default_factory=dict)
 
 
 class Memory(Reply):
-    """Bytes above what its process had before the first call; `harness.schema.records.Memory` says what each is."""
+    """Of a target's calls in a process that called nothing before: bytes above what that had with its inputs."""
 
+    # most at once, with the output. On the CPU resident memory, in any but the first call; on a GPU what PyTorch's
+    # allocator gave
     peak_bytes: int
-    kept_bytes: int
-    reserved_bytes: Optional[int] = None
+    kept_bytes: int  # what was left when the calls were over; a part of the peak
+    reserved_bytes: Optional[int] = None  # on a GPU: most that PyTorch's allocator took from the device
+    # on a GPU: what the device had less of when the calls were over, without what that allocator held
     outside_bytes: Optional[int] = None
 
 
-class Timing(Result):
+class Timing(Outcome):
+    """One target of one workload in one launch. Samples are in measured order. A reference's backward pass by itself is
+    a target of its own, such as math.backward."""
+
     workload: str = ""
     target: str = ""
-    order: int = 0
-    clock: str = ""
+    order: int = 0  # position in the launch's random order
+    clock: str = ""  # perf_counter_ns or cuda_event
     calls_per_sample: int = 1
     warmup_calls: int = 0
+    # time of one call: a sample's time over its calls. On a GPU cold: its L2 was written over
     samples_us: List[float] = field(default_factory=list)
+    # on a GPU: when each sample ended, in seconds since the launch's first one
     sampled_s: List[float] = field(default_factory=list)
+    # on the CPU: how many its process kept busy, with all of its threads, while sampled
     busy_processors: Optional[float] = None
+    # on the CPU: how often its process's threads gave up a processor, or were taken off it, while sampled, in each
+    # millisecond
     switches_per_ms: Optional[float] = None
+    # on the CPU: threads and processes that were started meanwhile, for each call: the machine's, in a container its
+    # own
     threads_started: Optional[float] = None
+    # on a GPU: time of one call in replays of a CUDA graph, back to back, with no launch gaps
     hot_us: List[float] = field(default_factory=list)
-    hot_sampled_s: List[float] = field(default_factory=list)
+    hot_sampled_s: List[float] = field(default_factory=list)  # as sampled_s
     hot_calls_per_sample: int = 1
-    hot_message: str = ""
+    hot_message: str = ""  # why there are no replays, such as a call that cannot be captured
+    # on a GPU, where a replay left outputs unwritten: whether what calls did ran at once while they were captured, on
+    # another stream than the one they were given
     escaped: Optional[bool] = None
-    enqueue_us: List[float] = field(default_factory=list)
+    enqueue_us: List[float] = field(default_factory=list)  # on a GPU: the host's time to enqueue one call
+    # whether this launch's own outputs have the validated bits, or, where they have others, pass the deciding rule;
+    # None where unchecked
     correct: Optional[bool] = None
-    other_bits: int = 0
+    other_bits: int = 0  # outputs that were checked and had other bits than in validation
+    # on the CPU: what it took to order one call and to be answered, taken off each sample
     asking_us: Optional[float] = None
-    asking_error_us: Optional[float] = None
-    checked: int = 0
+    asking_error_us: Optional[float] = None  # by how much it usually was more
+    checked: int = 0  # timed calls whose outputs were judged by the deciding rule
+    # on a GPU, of a kernel: a cold call by the clock of another process, which orders it; samples that are clearly
+    # less are not believed
     ordered_us: Optional[float] = None
-    hot_ordered_us: Optional[float] = None
-    memory: Optional[Memory] = None
-    memory_message: str = ""
+    hot_ordered_us: Optional[float] = None  # the same, hot
+    memory: Optional[Memory] = None  # None where it was not measured, as in records from before it was
+    memory_message: str = ""  # why it was not
+    # of a control: samples of the same reference in the references' process, in turns
     beside_us: List[float] = field(default_factory=list)
-    hot_beside_us: List[float] = field(default_factory=list)
+    hot_beside_us: List[float] = field(default_factory=list)  # the same, hot
+    # What the harness saw of the GPU meanwhile, and left out:
+    capped: List[int] = field(default_factory=list)  # which of samples_us were taken under the power cap
+    hot_capped: List[int] = field(default_factory=list)  # the same of hot_us
+    throttled_samples: int = 0  # samples left out: the GPU was throttled meanwhile
+    sm_mhz: Optional[float] = None  # median SM clock while it was sampled
 
 
 class Load(Reply):
+    """The machine around a launch."""
+
     load_average: float
-    busy_share_others: Optional[float]
+    busy_share_others: Optional[float]  # processor time others used, over all processors' time
     cpu_mhz: Optional[float]
     steal_share: Optional[float]
 
 
-class WeighedJob(Result):
-    """What the record of a condition says of one job."""
+class JudgedRuns(Outcome):
+    """The kernel's outputs under one condition, judged where the kernel was never loaded.
+
+    One run is one call on one trial's inputs. `status` is ok where every run passes the deciding rule.
+    """
+
+    runs: int = 0
+    passed: int = 0  # runs within the deciding rule, against the truth
+    nonfinite: int = 0  # runs with NaN or infinity where the truth has none
+    max_units: Optional[float] = None  # largest error, in units (`worker/rounding.py`)
+    output_sha256: List[List[str]] = field(default_factory=list)  # per trial, of each of its repeats
+    input_sha256: List[str] = field(default_factory=list)  # per trial, over all input tensors
+    within: List[List[bool]] = field(default_factory=list)  # per trial, of each repeat: within the deciding rule
+    # largest difference between a trial's first run and another with other bits, in the same units; None where there
+    # was no such run, or it was not looked at
+    apart_units: Optional[float] = None
+    scales: Optional[bool] = None  # of smaller inputs: whether the truth is that on the full ones times a power of two
+
+
+class WeighedJob(JudgedRuns):
+    """The same, of the job with a number."""
 
     number: int = 0
-    runs: int = 0
-    passed: int = 0
-    nonfinite: int = 0
-    max_units: Optional[float] = None
-    output_sha256: List[List[str]] = field(default_factory=list)
-    input_sha256: List[str] = field(default_factory=list)
-    within: List[List[bool]] = field(default_factory=list)
-    apart_units: Optional[float] = None
-    scales: Optional[bool] = None
 
 
 class Compiled(Reply):
@@ -409,37 +503,52 @@ class Called(Reply):
     sha256: str
 
 
+OperatorKind = Literal["operator", "device_function"]
+
+
 class OperatorTime(Reply):
+    """One operator, or one device function, over all profiled calls."""
+
     name: str
-    kind: str
-    calls: float
+    kind: OperatorKind
+    calls: float  # per call of the target
+    # per call of the target, without what it calls in turn: of an operator the host's time, median over the calls; of
+    # a device function the GPU's, mean
     self_us: float
 
 
 class Line(Reply):
+    """An executed line of a kernel's Python file."""
+
     number: int
     text: str
 
 
 class GeneratedFile(Reply):
-    """`harness.schema.compiled_records` says what each is."""
+    """One file that a compiler left in its cache; numbers that it did not tell are None."""
 
+    # inductor: a graph's output code, with the sources of its kernels; so: machine code of a C++ kernel; ttir, ttgir,
+    # llir, ptx, amdgcn, cubin, hsaco: a stage of a Triton kernel
     kind: str
-    name: str
+    name: str  # without hashes: the kernel's, or the graph's by its number
     size_bytes: int
+    # of its text without folders, hashes and places in source files; of machine code of its disassembly, or of its
+    # bytes, marked raw:, where nothing disassembles it
     sha256: str
-    text: str = ""
+    text: str = ""  # that text, where it is not long
     registers: Optional[int] = None
-    spills: Optional[int] = None
+    spills: Optional[int] = None  # registers that the driver reports as spilled
     shared_bytes: Optional[int] = None
     num_warps: Optional[int] = None
     num_stages: Optional[int] = None
 
 
 class Picked(Reply):
+    """The configuration that tuning picked for a kernel."""
+
     kernel: str
-    key: str
     configuration: Dict[str, str]
+    key: str = ""  # the arguments that it was picked for, as Triton's tuner tells them apart
 
 
 class ProvenMachine(Reply):
@@ -490,7 +599,9 @@ class ObserveRequest(Request):
     variables: List[str] = field(default_factory=list)  # whose values are wanted
 
 
-class ObserveResult(Reply):
+class Observation(Reply):
+    """What the environment says of itself. All that torch and numpy say is empty where they are missing."""
+
     python: str
     wheels: Dict[str, Wheel]
     machine: str
@@ -499,19 +610,20 @@ class ObserveResult(Reply):
     threads: int
     kernel_release: str
     libc: str
-    compiler: str = ""
-    nvcc: str = ""
+    compiler: str = ""  # first line of the C++ compiler's --version
+    nvcc: str = ""  # last line of nvcc's --version; empty where there is none
     confinement: Optional[Confinement] = None
-    torch: str = ""  # of what torch and numpy say, all is empty where they are missing
+    torch: str = ""  # torch.__version__, local part included: 2.5.0+cu124
     torch_cuda: Optional[str] = None
     torch_git: str = ""
     cxx11_abi: bool = False
     numpy: str = ""
     cudnn: Optional[str] = None
-    cpu_capability: str = ""
+    cpu_capability: str = ""  # instruction set that PyTorch chose, such as AVX512
     gpus: List[Gpu] = field(default_factory=list)
-    settings: Dict[str, str] = field(default_factory=dict)
-    loaded: Dict[str, str] = field(default_factory=dict)  # `observe.loaded`
+    settings: Dict[str, str] = field(default_factory=dict)  # PyTorch's switches that change numbers, such as allow_tf32
+    # package, or the path of a library that no wheel brought, to the version that is loaded
+    loaded: Dict[str, str] = field(default_factory=dict)
     damaged: List[str] = field(default_factory=list)  # files that are not what was installed
 
 
@@ -540,30 +652,30 @@ class TakeRequest(Request):
 
 
 class LoadFailure(Reply):
-    """Why a file that was built elsewhere cannot be loaded. `kind`: symbol, cxx11_abi, python, library, machine,
-    system, package, interface, file or other. `instead`: what the environment has in place of what is missing."""
+    """Why a file that was built elsewhere cannot be loaded in an environment."""
 
-    kind: str
-    symbol: str = ""
-    readable: str = ""
-    library: str = ""
-    instead: str = ""
+    kind: str  # symbol, cxx11_abi, python, library, machine, system, package, interface, file or other
+    symbol: str = ""  # that the loader misses, as it names it
+    readable: str = ""  # the same as C++ writes it
+    library: str = ""  # that is missing
+    instead: str = ""  # what the environment has in place of what is missing
     reason: str = ""
     remedy: str = ""
 
 
-class BuildResult(Result):
-    compiler: str = ""
+class BuildResult(Outcome):
+    compiler: str = ""  # first line of the compiler's --version
     flags: List[str] = field(default_factory=list)
     build_ninja: str = ""
-    build_s: Optional[float] = None
-    artifact: str = ""
+    build_s: Optional[float] = None  # seconds of compiling the kernel and linking
+    artifact: str = ""  # the extension's file name
     artifact_sha256: str = ""
     artifact_bytes: Optional[int] = None
-    objects: Dict[str, str] = field(default_factory=dict)
+    objects: Dict[str, str] = field(default_factory=dict)  # object file to the hash of its normalised disassembly
     functions: List[DeviceFunction] = field(default_factory=list)
     refused: Optional[LoadFailure] = None  # of what was built elsewhere
-    provided: Dict[str, str] = field(default_factory=dict)  # symbol that it needs to the library that defines it
+    # of what is built already: symbol that it needs to the library that defines it
+    provided: Dict[str, str] = field(default_factory=dict)
 
 
 class CandidateRequest(CaseRequest):
@@ -571,10 +683,11 @@ class CandidateRequest(CaseRequest):
     out: str
 
 
-class CandidateResult(Result):
+class CandidateResult(Outcome):
     """A stranger's words: the code under test ran in the process that wrote it."""
 
-    choice: str = ""
+    choice: str = ""  # of several ways the one that the kernel says it takes here
+    # of a Python kernel: libraries of its own in its process, and digests of their code
     native: Dict[str, str] = field(default_factory=dict)
     recipes: Dict[str, List[CandidateOutput]] = field(default_factory=dict)
 
@@ -590,9 +703,12 @@ class JudgeRequest(JudgingRequest):
     array_bytes: Optional[int] = None
 
 
-class JudgeResult(Result):
+class JudgeResult(Outcome):
     recipes: List[RecipeResult] = field(default_factory=list)
+    # coarser arithmetic than plain that the kernel was judged as: what it declares, else what PyTorch does
+    # (tf32_convolution, tf32_matmul, tf32x3_matmul, tf32x3_attention, float16_sums)
     precision: List[str] = field(default_factory=list)
+    # the same of references that have none of their own in their results
     reference_precision: List[str] = field(default_factory=list)
 
 
@@ -618,11 +734,12 @@ class HostRequest(CasesRequest):
     link: str
 
 
-class TimeResult(Result):
-    threads: int = 0
+class TimeResult(Outcome):
+    threads: Optional[int] = None
     load: Optional[Load] = None
+    # on the CPU: how many its own process kept busy at its end, while nothing was called
     idle_processors: Optional[float] = None
-    sampling_s: float = 0.0
+    sampling_s: Optional[float] = None  # time in which calls were warmed up or sampled
     timings: List[Timing] = field(default_factory=list)
 
 
@@ -707,7 +824,7 @@ class StoreRequest(Request):
     operator: Optional[OperatorRequest] = None
 
 
-class StoreResult(Result):
+class StoreResult(Outcome):
     files: Dict[str, str] = field(default_factory=dict)  # name to SHA-256
 
 
@@ -716,7 +833,7 @@ class CallsRequest(Request):
     operators: List[OperatorRequest] = field(default_factory=list)
 
 
-class CallsResult(Result):
+class CallsResult(Outcome):
     operators: List[str] = field(default_factory=list)
     failures: List[str] = field(default_factory=list)
 
@@ -725,10 +842,10 @@ class CeilingsRequest(Request):
     threads: int
 
 
-class CeilingsResult(Result):
-    matmul_tflops: Dict[str, float] = field(default_factory=dict)
-    matmul_size: Optional[int] = None
-    copy_gbps: Optional[float] = None
+class CeilingsResult(Outcome):
+    matmul_tflops: Dict[str, float] = field(default_factory=dict)  # by dtype: a large product of random matrices
+    matmul_size: Optional[int] = None  # rows, columns and depth of that product
+    copy_gbps: Optional[float] = None  # large device-to-device copy, bytes read plus written
     copy_bytes: Optional[int] = None
 
 
@@ -745,7 +862,7 @@ class ConditionsRequest(CaseRequest):
     libraries: Dict[str, str]  # site to the probe that fills it
 
 
-class JobResult(Result):
+class JobResult(Outcome):
     """One job's, in a file of its own: what its outputs are, and how many runs each trial had."""
 
     shape: List[int] = field(default_factory=list)
@@ -761,7 +878,7 @@ class WeighRequest(JudgingRequest):
     jobs: List[WeighedJobRequest]
 
 
-class WeighResult(Result):
+class WeighResult(Outcome):
     results: List[WeighedJob] = field(default_factory=list)
 
 
@@ -787,14 +904,14 @@ class CallRequest(CaseRequest):
     run_s: float
 
 
-class CheckResult(Result):
+class CheckResult(Outcome):
     openmp: bool = False
     bulk_copies: bool = False
     builds: Dict[str, Compiled] = field(default_factory=dict)
     runs: List[Called] = field(default_factory=list)
 
 
-class CountersResult(Result):
+class CountersResult(Outcome):
     tool: str = ""
     builds: Dict[str, Compiled] = field(default_factory=dict)
     run: Optional[Called] = None
@@ -808,12 +925,14 @@ class ProfileRequest(CaseRequest):
     most_s: float
 
 
-class ProfileResult(Result):
-    threads: int = 0
+class ProfileResult(Outcome):
+    """Where one target's time goes, and, of a kernel in Python, which way it takes."""
+
+    threads: Optional[int] = None
     profiled_calls: int = 0
     operators: List[OperatorTime] = field(default_factory=list)
-    lines: List[Line] = field(default_factory=list)
-    draws_as_model: Optional[bool] = None
+    lines: List[Line] = field(default_factory=list)  # of its file, those that ran until its first call had returned
+    draws_as_model: Optional[bool] = None  # whether making it left PyTorch's generators where making Model leaves them
 
 
 class CompiledRequest(CaseRequest):
@@ -824,7 +943,7 @@ class CompiledRequest(CaseRequest):
     caches: str
 
 
-class CompiledResult(Result):
+class CompiledResult(Outcome):
     generated: List[GeneratedFile] = field(default_factory=list)
     picked: List[Picked] = field(default_factory=list)
 
@@ -871,23 +990,23 @@ class Task(NamedTuple):
 
 
 TASKS: Mapping[str, Task] = {
-    "observe": Task(ObserveRequest, ObserveResult),
+    "observe": Task(ObserveRequest, Observation),
     "build": Task(BuildRequest, BuildResult),
     "take": Task(TakeRequest, BuildResult, "prebuilt"),
     "candidate": Task(CandidateRequest, CandidateResult),
     "judge": Task(JudgeRequest, JudgeResult),
     "batch": Task(BatchRequest, BatchResult),
     "time": Task(TimeRequest, TimeResult, "measuring", "launch"),
-    "host": Task(HostRequest, Result),
+    "host": Task(HostRequest, Outcome),
     "store": Task(StoreRequest, StoreResult),
     "ceilings": Task(CeilingsRequest, CeilingsResult, "device"),
-    "probe": Task(EmptyRequest, Result, "device"),
+    "probe": Task(EmptyRequest, Outcome, "device"),
     "calls": Task(CallsRequest, CallsResult),
     "prove": Task(EmptyRequest, ProveResult, "prove_bundle", "prove_bundle"),
-    "library": Task(LibraryRequest, Result),
-    "conditions": Task(ConditionsRequest, Result),
+    "library": Task(LibraryRequest, Outcome),
+    "conditions": Task(ConditionsRequest, Outcome),
     "weigh": Task(WeighRequest, WeighResult),
-    "link": Task(LinkRequest, Result, "library"),
+    "link": Task(LinkRequest, Outcome, "library"),
     "check": Task(CallRequest, CheckResult),
     "profile": Task(ProfileRequest, ProfileResult),
     "counters": Task(CallRequest, CountersResult, "check"),

@@ -187,7 +187,7 @@ class Exchange:
             every = [*seen.get(cell, []), *results]
             ran = any(result.package and result.status == protocol.OK for result in every)
             return ComponentsRecord(
-                **cell.model_dump(),
+                **vars(cell),
                 key=keys.of("components", run=digest, timed=question.timed),
                 started_utc=started,
                 duration_s=round(time.monotonic() - begun, 3),
@@ -222,8 +222,9 @@ class Exchange:
             fresh=False,
         )
         one, workloads = question.cells[0], tuple(cell.workload for cell in question.cells)
-        only = {"kernels": (one.kernel,), "workloads": workloads, "devices": (one.device,)}
-        selection = self.selection.model_copy(update={**only, "launches": launches})
+        selection = replace(
+            self.selection, kernels=(one.kernel,), workloads=workloads, devices=(one.device,), launches=launches
+        )
         with self._pinned(wanted):
             made = make_plan(options, selection, write_pins=True)
             ids = [each.id for each in made.plan.environments]
@@ -339,7 +340,7 @@ def _seen(
     )
     if stack.status != protocol.OK:
         return found
-    path = run.validation_path(cell.model_copy(update={"environment": id}))
+    path = run.validation_path(replace(cell, environment=id))
     validation = load_record(path, ValidationRecord)
     times: dict[str, list[float]] = defaultdict(list)
     peaks: dict[str, list[int]] = defaultdict(list)
@@ -355,9 +356,9 @@ def _seen(
     subject = _subject(run.load(), cell)
     targets = []
     for target in dict.fromkeys((subject, *_targets(validation))):
-        measured = {"times_us": times[target], "peaks_bytes": peaks[target]}
-        targets.append(_outputs(validation, target, subject).model_copy(update=measured))
-    return found.model_copy(update={"targets": targets})
+        outputs = _outputs(validation, target, subject)
+        targets.append(replace(outputs, times_us=times[target], peaks_bytes=peaks[target]))
+    return replace(found, targets=targets)
 
 
 def _targets(validation: ValidationRecord) -> list[str]:

@@ -4,7 +4,6 @@ command is typed again: shards are found by the digest of what they are sealed w
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections import Counter
@@ -20,7 +19,7 @@ from harness.config.matrix import Matrix
 from harness.errors import HarnessError, InfrastructureError
 from harness.run.folders import find_run, held, new_run, point_latest
 from harness.schema.run_records import Selection
-from harness.schema.storage import Run
+from harness.schema.storage import Run, from_json_value, to_json
 from harness.tools import cache_folder, lock_file
 from harness.worker import protocol
 
@@ -65,7 +64,7 @@ class Asked:
         listed = ("workloads", "words")
         return cls(
             command=tuple(held["command"]),
-            selection=Selection.model_validate_json(json.dumps(held["selection"])),
+            selection=from_json_value(Selection, held["selection"]),
             digest=held["digest"],
             shards=tuple(Shard(**each | {name: tuple(each[name]) for name in listed}) for each in shards),
         )
@@ -78,7 +77,7 @@ class Asked:
             str(folder / ASKED),
             {
                 "command": list(self.command),
-                "selection": self.selection.model_dump(mode="json"),
+                "selection": to_json(self.selection),
                 "digest": self.digest,
                 "shards": shards,
             },

@@ -87,7 +87,7 @@ def side(evidence: Evidence, cell: Cell, target: str) -> CorrectnessSide:
     if not isinstance(record, ValidationRecord):
         build = evidence.builds.get((cell.environment, cell.kernel, cell.device)) if is_kernel else None
         unloaded = build is not None and build.refused is not None
-        return CorrectnessSide(environment=cell.environment, unloaded=unloaded, **record.model_dump())
+        return CorrectnessSide(environment=cell.environment, unloaded=unloaded, **vars(record))
     results = list(_results(record, target))
     rates = _rates(results, evidence.confidence)
     judged = [main for _, result in results if (main := deciding(result))]

@@ -6,7 +6,7 @@ import difflib
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from harness.schema.environment_records import BuildRecord, EnvironmentRecord, Observation
 from harness.schema.run_records import Fallback
@@ -69,12 +69,14 @@ def flatten_environment(record: EnvironmentRecord | None) -> dict[tuple[str, str
     seen = record.observed
     if seen is None:
         return flat | {("observed", "observation"): record.message or "none"}
-    for name, value in seen.model_dump(exclude={"wheels", "gpus", "settings", "confinement"}).items():
+    for name, value in vars(seen).items():
+        if name in ("wheels", "gpus", "settings", "confinement", "damaged"):
+            continue
         flat["observed", name] = _text(value)
     if seen.confinement is not None:
-        flat |= {("confinement", name): _text(value) for name, value in seen.confinement.model_dump().items()}
+        flat |= {("confinement", name): _text(value) for name, value in asdict(seen.confinement).items()}
     for number, gpu in enumerate(seen.gpus):
-        flat |= {("GPU", f"{number} {name}"): _text(value) for name, value in gpu.model_dump().items()}
+        flat |= {("GPU", f"{number} {name}"): _text(value) for name, value in asdict(gpu).items()}
     flat |= {("PyTorch setting", name): value for name, value in seen.settings.items()}
     flat |= {("wheel", name): f"{wheel.version} ({wheel.record_sha256[:10]})" for name, wheel in seen.wheels.items()}
     return flat

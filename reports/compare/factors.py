@@ -5,7 +5,7 @@ A factor that no record covers is `unknown`, which is never read as `same`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.schema.environment_records import BINDING_OBJECT, BuildRecord
 from harness.schema.records import Crossing, CrossingRecord, ValidationRecord
@@ -45,7 +45,7 @@ def operators_seen(base: CorrectnessSide, this: CorrectnessSide, versions: tuple
 
 def _validations(evidence: Evidence, row: Comparison) -> tuple[ValidationRecord | None, ValidationRecord | None]:
     cell = Cell(environment=row.baseline, kernel=_crossing_kernel(row), workload=row.workload, device=row.device)
-    this = cell.model_copy(update={"environment": row.environment})
+    this = replace(cell, environment=row.environment)
     return evidence.validations.get(cell.id), evidence.validations.get(this.id)
 
 

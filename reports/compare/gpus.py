@@ -96,9 +96,17 @@ def cards(evidence: Evidence) -> list[Card]:
     known = {gpu.uuid: gpu for gpu in evidence.run.gpus}
     for environment in evidence.environments.values() if not known else ():
         for gpu in environment.observed.gpus if environment.observed else []:
-            facts = gpu.model_dump(exclude={"compute_capability"})
-            facts |= {"ecc": None, "mig": None, "power_limit_w": None, "max_sm_mhz": None}
-            known.setdefault(gpu.uuid, GpuFacts(**facts))
+            facts = GpuFacts(
+                uuid=gpu.uuid,
+                name=gpu.name,
+                driver=gpu.driver,
+                memory_bytes=gpu.memory_bytes,
+                ecc=None,
+                mig=None,
+                power_limit_w=None,
+                max_sm_mhz=None,
+            )
+            known.setdefault(gpu.uuid, facts)
     return [_card(evidence, gpu) for uuid, gpu in known.items() if uuid in used or not used]
 
 
@@ -106,7 +114,7 @@ def _card(evidence: Evidence, gpu: GpuFacts) -> Card:
     record, message = evidence.ceilings.get(gpu.uuid), "none recorded in this run"
     if record is not None:
         message = "" if record.status == "ok" else f"{words(record.status)}: {record.message or 'no message'}"
-    return Card(**gpu.model_dump(), ceiling=None if message else record, ceiling_message=message)
+    return Card(**vars(gpu), ceiling=None if message else record, ceiling_message=message)
 
 
 def measuring(evidence: Evidence) -> Measuring | None:

@@ -71,7 +71,7 @@ def side(
         "gpu": _on_gpu(found) if cell.device == "cuda" else None,
     }
     if not timed:
-        return LatencySide(**shared, **_without(evidence, found, launched, cell, mode).model_dump())
+        return LatencySide(**shared, **vars(_without(evidence, found, launched, cell, mode)))
     wrong = [row for row, _ in timed if row.correct is False and row.message not in known]
     medians = [time_us for _, time_us in timed]
     middle = median(medians)
@@ -103,7 +103,7 @@ def _without(evidence: Evidence, found: list[Launch], launched: list[LaunchRecor
     if first is None:
         return Outcome(status="not_run", message="the run has no launch of it")
     if isinstance(first, Outcome):
-        return unblamed(Outcome(**first.model_dump(include=set(Outcome.model_fields))))
+        return unblamed(first.ended())
     log, fault = first.log_excerpt, first.fault
     return unblamed(Outcome(status=first.status, message=first.message, log_excerpt=log, fault=fault))
 

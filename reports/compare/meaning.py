@@ -9,6 +9,7 @@ slope needs no backward pass. Nothing else is.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from harness.schema.records import RecipeResult, TruthDifference, ValidationRecord
 from harness.schema.run_records import Cell
@@ -54,8 +55,7 @@ def _facing(each: TruthDifference, base: str, this: str) -> TruthDifference | No
         return each
     if (each.left, each.right) != (this, base):
         return None
-    turned = {"left": base, "right": this, "left_value": each.right_value, "right_value": each.left_value}
-    return each.model_copy(update=turned)
+    return replace(each, left=base, right=this, left_value=each.right_value, right_value=each.left_value)
 
 
 def _supported(

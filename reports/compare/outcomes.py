@@ -79,7 +79,7 @@ def cell_states(evidence: Evidence) -> list[CellState]:
         found.append(
             CellState(
                 id=cell.id,
-                **cell.model_dump(),
+                **vars(cell),
                 status=outcome.status,
                 message=outcome.message,
                 launches=len(times),

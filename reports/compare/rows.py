@@ -55,7 +55,7 @@ class PlannedRow:
         pairs = []
         for kernel in self.kernels:
             this = Cell(environment=self.environment, kernel=kernel, workload=self.workload, device=self.device)
-            pairs.append((this.model_copy(update={"environment": baseline}), this))
+            pairs.append((replace(this, environment=baseline), this))
         found = [sum(has(cell, self.timed_as) for cell in pair) for pair in pairs]
         return pairs[found.index(max(found))]
 

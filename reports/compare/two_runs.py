@@ -7,7 +7,7 @@ runs were not measured in turns, which the page says: what changed on the machin
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from harness.errors import InputError
@@ -47,7 +47,7 @@ class TwoRuns:
 
 
 def _workloads(run: RunRecord) -> dict[str, tuple[WorkloadInfo, str]]:
-    plain = (workload.model_copy(update={"trials": {}}) for workload in run.workloads)
+    plain = (replace(workload, trials={}) for workload in run.workloads)
     return {each.id: (each, run.sources_sha256.get(each.problem or "", "")) for each in plain}
 
 
@@ -89,41 +89,40 @@ def _run(runs: TwoRuns, environment: str, cells: list[Cell]) -> RunRecord:
     sources = {source for run in (a, b) for kernel in run.kernels for source in kernel.sources}
     kernels, workloads = {cell.kernel for cell in cells}, {cell.workload for cell in cells}
     devices = {cell.device for cell in cells}
-    fallbacks = {f.model_dump_json(): f for run in (a, b) for f in run.fallbacks if f.subject == environment}
-    return b.model_copy(
-        update={
-            "run_id": f"{a.run_id}-{b.run_id}",
-            "mode": "matrix",
-            "quick": a.quick or b.quick,
-            "sandboxed": not (a.unconfined or b.unconfined),
-            "baseline": A,
-            "environments": [A, B],
-            "sides": {
-                name: Side(
-                    run_id=run.run_id,
-                    created_utc=run.created_utc,
-                    environment=environment,
-                    commit=run.commit,
-                    machine=machine_of(run, devices),
-                    quick=run.quick,
-                    executor=run.executor,
-                    tolerances=run.tolerances,
-                    sources={name: sha for name, sha in run.sources_sha256.items() if name in sources},
-                )
-                for name, run in ((A, a), (B, b))
-            },
-            "gpus": list({gpu.uuid: gpu for gpu in (*a.gpus, *b.gpus)}.values()),
-            "kernels": [
-                kernel.model_copy(update={"devices": [device for device in kernel.devices if device in devices]})
-                for kernel in b.kernels
-                if kernel.name in kernels
-            ],
-            "workloads": [workload for workload in b.workloads if workload.id in workloads],
-            "cells": [cell.model_copy(update={"environment": name}) for name in (A, B) for cell in cells],
-            "fallbacks": [*fallbacks.values(), *_left_out(runs, environment, cells)],
-            "launches": min(a.launches, b.launches),
-            "most_launches": max(a.most_launches or a.launches, b.most_launches or b.launches),
-        }
+    fallbacks = {f: f for run in (a, b) for f in run.fallbacks if f.subject == environment}
+    return replace(
+        b,
+        run_id=f"{a.run_id}-{b.run_id}",
+        mode="matrix",
+        quick=a.quick or b.quick,
+        sandboxed=not (a.unconfined or b.unconfined),
+        baseline=A,
+        environments=[A, B],
+        sides={
+            name: Side(
+                run_id=run.run_id,
+                created_utc=run.created_utc,
+                environment=environment,
+                commit=run.commit,
+                machine=machine_of(run, devices),
+                quick=run.quick,
+                executor=run.executor,
+                tolerances=run.tolerances,
+                sources={name: sha for name, sha in run.sources_sha256.items() if name in sources},
+            )
+            for name, run in ((A, a), (B, b))
+        },
+        gpus=list({gpu.uuid: gpu for gpu in (*a.gpus, *b.gpus)}.values()),
+        kernels=[
+            replace(kernel, devices=[device for device in kernel.devices if device in devices])
+            for kernel in b.kernels
+            if kernel.name in kernels
+        ],
+        workloads=[workload for workload in b.workloads if workload.id in workloads],
+        cells=[replace(cell, environment=name) for name in (A, B) for cell in cells],
+        fallbacks=[*fallbacks.values(), *_left_out(runs, environment, cells)],
+        launches=min(a.launches, b.launches),
+        most_launches=max(a.most_launches or a.launches, b.most_launches or b.launches),
     )
 
 
@@ -145,19 +144,18 @@ def _left_out(runs: TwoRuns, environment: str, cells: list[Cell]) -> Iterator[Fa
 
 def _copy(evidence: Evidence, environment: str, name: str, cells: list[Cell], made: Run) -> None:
     """One run's records of the environment, under its new name."""
-    update = {"environment": name}
     if environment in evidence.environments:
-        record = evidence.environments[environment].model_copy(update={"id": name})
+        record = replace(evidence.environments[environment], id=name)
         save_record(made.environment_path(name), record)
     kept = {(cell.kernel, cell.device) for cell in cells}
     workloads = {cell.workload for cell in cells}
     for (place, kernel, device), build in evidence.builds.items():
         if place == environment and (kernel, device) in kept:
-            save_record(made.build_path(name, kernel, device), build.model_copy(update=update))
+            save_record(made.build_path(name, kernel, device), replace(build, environment=name))
     known = {cell.id for cell in cells}
     for validation in evidence.validations.values():
         if cell_of(validation).id in known:
-            renamed = validation.model_copy(update=update)
+            renamed = replace(validation, environment=name)
             save_record(made.validation_path(cell_of(renamed)), renamed)
     for (place, kernel, device), launches in evidence.launch_records.items():
         if place == environment and (kernel, device) in kept:
@@ -166,15 +164,15 @@ def _copy(evidence: Evidence, environment: str, name: str, cells: list[Cell], ma
                 part = launch.workloads[0] if launch.workloads else ""
                 save_record(
                     made.launch_path(name, kernel, device, launch.index, part),
-                    launch.model_copy(update=update | {"timings": timings}),
+                    replace(launch, environment=name, timings=timings),
                 )
     for uuid, ceiling in evidence.ceilings.items():
         save_record(made.ceiling_path(uuid), ceiling)
     for experiment, path in _experiments(evidence):
-        cell = Cell(**{field: getattr(experiment, field) for field in Cell.model_fields})
+        cell = Cell(**{field.name: getattr(experiment, field.name) for field in fields(Cell)})
         if cell.id in known:
             place_of = made.experiment_path(name, cell.kernel, cell.device, cell.workload, Path(path).stem)
-            save_record(place_of, experiment.model_copy(update=update))
+            save_record(place_of, replace(experiment, environment=name))
 
 
 def _experiments(

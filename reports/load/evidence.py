@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,6 @@ from harness.schema.records import (
     CrossingRecord,
     LaunchRecord,
     Outcome,
-    Record,
     Timing,
     ValidationRecord,
 )
@@ -212,8 +211,7 @@ class Evidence:
             why = blame.BECAUSE + (stack.message or "the environment failed")
             return Outcome(status=stack.status, message=why, log_excerpt=stack.log_excerpt, fault=Fault.ENVIRONMENT)
         if build is not None and build.status != "ok":
-            given = build.model_dump(include=set(Outcome.model_fields))
-            return unblamed(Outcome(**given | {"message": build.message or "the build failed"}))
+            return unblamed(replace(build.ended(), message=build.message or "the build failed"))
         if build is not None and not build.runnable:
             return Outcome(status="not_run", message=build.message or "compiled only: no device to run it on")
         return None
@@ -223,7 +221,7 @@ def unblamed(outcome: Outcome) -> Outcome:
     """Return an outcome that says nothing of the code under test where that did not fail: it was skipped."""
     if outcome.fault is Fault.SUBJECT or outcome.status in (protocol.NOT_RUN, protocol.BROKEN):
         return outcome
-    return outcome.model_copy(update={"status": protocol.NOT_RUN})
+    return replace(outcome, status=protocol.NOT_RUN)
 
 
 def torch_of(stack: EnvironmentRecord) -> str:
@@ -280,7 +278,7 @@ AnyExperiment = (
     ConditionsRecord | CheckersRecord | ComponentsRecord | CompiledRecord | CountersRecord | ProfileRecord | SwapRecord
 )
 # By type of record, the field of `Evidence`.
-EXPERIMENTS: dict[type[Record], str] = {
+EXPERIMENTS: dict[type[Outcome], str] = {
     ConditionsRecord: "conditions",
     CheckersRecord: "checkers",
     CountersRecord: "counters",

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -212,7 +213,7 @@ def test_a_long_shard_is_cut_by_workload_built_once_and_collected_as_it_is(clust
     for launch in before.launches():  # a run of before that took hours
         place = before.launch_path(launch.environment, launch.kernel, launch.device, launch.index)
         place.unlink()
-        save_record(place, launch.model_copy(update={"duration_s": 9000.0}))
+        save_record(place, replace(launch, duration_s=9000.0))
     source = project / "csrc" / "a.cpp"
     source.write_text(source.read_text() + f"// {project}, which nobody has built\n")
     code, printed = attempt(words(project, "--kernel=a", "--list"), cluster.variables)

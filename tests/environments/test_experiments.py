@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from harness.experiments.checkers import run_checkers
@@ -124,7 +126,7 @@ def test_a_combination_that_fails_is_a_row(context: Context, kernel: str, status
 
 def test_an_object_that_was_changed_since_its_build_is_not_run(context: Context) -> None:
     built = context.builds[OLD, "small", "cpu"]
-    changed = built.model_copy(update={"objects": {name: "0" * 64 for name in built.objects}})
+    changed = replace(built, objects={name: "0" * 64 for name in built.objects})
     context.builds[OLD, "small", "cpu"] = changed
     try:
         record = swapped(context, "small")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ def validated(environment: Environment, file: Path, case: dict[str, Any]) -> dic
     kernel = {"name": "mine", "device": "cpu", "prebuilt": take(environment, file)["artifact"]}
     request = {"kernel": kernel, "workload": case, "seed": 0, "threads": 1, "out": str(environment.folder / "out")}
     result = environment.judge(case, environment.result("candidate", request))
-    return {target.target: target.model_dump() for target in result["recipes"][0].targets}
+    return {target.target: asdict(target) for target in result["recipes"][0].targets}
 
 
 @pytest.mark.parametrize("fault", FAULTS)

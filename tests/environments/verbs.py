@@ -14,6 +14,7 @@ from typing import Any
 
 from harness.schema.experiment_records import Condition, ConditionResult
 from harness.schema.records import RecipeResult
+from harness.schema.storage import from_json_value
 from harness.worker import codec, wire
 from tests.conftest import ROOT
 from tests.environments.warm import run_warm
@@ -170,7 +171,7 @@ class Environment:
         self, workload: dict[str, Any], candidate: Any, references: list[str] | None = None, **asked: Any
     ) -> dict[str, Any]:
         result = self.result("judge", self.judging(workload, candidate, references, **asked))
-        result["recipes"] = [RecipeResult(**recipe) for recipe in result["recipes"]]
+        result["recipes"] = [from_json_value(RecipeResult, recipe) for recipe in result["recipes"]]
         return result
 
     def time(
@@ -242,7 +243,7 @@ def jobs_of(
     conditions: Iterable[Condition], trials: int, repeats: int, patience_s: float = 60.0
 ) -> list[dict[str, Any]]:
     common = {"trials": list(range(trials)), "repeats": repeats, "patience_s": patience_s}
-    return [{"number": n, "condition": c.model_dump(), **common} for n, c in enumerate(conditions)]
+    return [{"number": n, "condition": vars(c), **common} for n, c in enumerate(conditions)]
 
 
 def ended_of(jobs: list[dict[str, Any]], out: Path) -> list[dict[str, Any]]:

@@ -42,7 +42,7 @@ from harness.isolate import Answer, Task, venv
 from harness.run import launch, prepare
 from harness.schema.records import Record
 from harness.schema.run_records import GpuFacts
-from harness.schema.storage import KINDS, Run, load_record
+from harness.schema.storage import KINDS, Run, from_json_value, load_record, to_json
 from harness.search.bisect import environments
 from harness.search.bisect import run as running
 from harness.worker import protocol
@@ -207,7 +207,7 @@ def patch() -> None:
 
 def _gpus() -> list[GpuFacts]:
     path = Path(os.environ.get(PROJECT, "")) / GPU
-    return [GpuFacts.model_validate_json(path.read_text())] if path.exists() else []
+    return [from_json_value(GpuFacts, json.loads(path.read_text()))] if path.exists() else []
 
 
 NIGHTLIES = tuple(f"2.9.0.dev202507{day:02}" for day in (1, 2, 5, 6, 9, 12))
@@ -364,7 +364,7 @@ def contents(run: Run) -> dict[str, Any]:
         place = path.relative_to(run.folder)
         kind = place.parts[0].removesuffix(".json").removesuffix("s")
         if kind in KINDS:
-            found[str(place)] = _without_own(load_record(path, KINDS[kind]).model_dump(mode="json"))
+            found[str(place)] = _without_own(to_json(load_record(path, KINDS[kind])))
     for path in sorted(run.folder.rglob("*.npz")):
         found[str(path.relative_to(run.folder))] = protocol.sha256_file(str(path))
     return found

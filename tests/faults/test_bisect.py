@@ -66,7 +66,7 @@ def made(scripted: Scripted) -> list[str]:
 
 
 def told(record: BisectionRecord) -> list[dict[str, Any]]:
-    return [version.model_dump(exclude=OWN) for version in record.versions]
+    return [{name: value for name, value in vars(version).items() if name not in OWN} for version in record.versions]
 
 
 def test_one_step_is_found_within_the_bound_and_only_the_ends_are_left(tmp_path: Path) -> None:

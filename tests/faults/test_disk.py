@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -112,7 +113,7 @@ def test_a_kernel_that_says_that_the_disk_is_full_has_its_row_where_it_is_not_fu
         large = tmp_path / "large"
         refuse_without_space(lie, large)
         refuse_without_space(launch("no such luck"), tmp_path / "small")
-        refuse_without_space(lie.model_copy(update={"status": "killed"}), tmp_path / "small")
+        refuse_without_space(replace(lie, status="killed"), tmp_path / "small")
         with pytest.raises(Exception, match="No space left on device"):
             refuse_without_space(lie, large, tmp_path / "small" / "not" / "there")
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,7 @@ def measured(run: Run) -> dict[str, Any]:
         "validations": [
             (v.environment, v.workload, v.status, v.message, v.recipes, v.arrays) for v in run.validations()
         ],
-        "crossings": [crossing.model_copy(update={"key": ""}) for crossing in run.crossings()],
+        "crossings": [replace(crossing, key="") for crossing in run.crossings()],
         "launches": [
             (
                 x.environment,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -130,5 +131,5 @@ def filled(passed: float = 1.0, **sites: Sequence[str]) -> Make:
 
 def written_in_python(run: Run) -> None:
     record = run.load()
-    kernels = [kernel.model_copy(update={"sources": ["solution.py"]}) for kernel in record.kernels]
-    save_record(run.run_path(), record.model_copy(update={"kernels": kernels}))
+    kernels = [replace(kernel, sources=["solution.py"]) for kernel in record.kernels]
+    save_record(run.run_path(), replace(record, kernels=kernels))

@@ -10,7 +10,7 @@ import numpy as np
 
 from harness.schema.environment_records import CeilingRecord
 from harness.schema.records import Outcome
-from harness.schema.run_records import Cell, GpuFacts, KernelBench, KernelInfo, RunRecord, WorkloadInfo
+from harness.schema.run_records import Cell, GpuFacts, KernelBench, KernelInfo, RunRecord, Thresholds, WorkloadInfo
 from harness.schema.storage import Run, load_record, save_record
 from harness.worker import protocol
 from tests.unit.spec import GBPS, TFLOPS, UUID, Spec
@@ -86,12 +86,9 @@ def run_record(spec: Spec) -> RunRecord:
         ],
         cells=cells(spec),
         fallbacks=list(spec.fallbacks),
-        thresholds={
-            "min_effect_cpu": spec.min_effect,
-            "min_effect_cuda": 0.01,
-            "false_discovery_rate": 0.05,
-            "confidence": 0.95,
-        },
+        thresholds=Thresholds(
+            min_effect_cpu=spec.min_effect, min_effect_cuda=0.01, false_discovery_rate=0.05, confidence=0.95
+        ),
         tolerances={"rounding_units": 4.0, "strict": 1e-3, "kernelbench_half": 1e-2, "kernelbench_float32": 1e-4},
         launches=spec.launches,
         order_seed=0,
@@ -104,7 +101,7 @@ def ceiling_record(spec: Spec) -> CeilingRecord:
     outcome = spec.ceilings or Outcome(status="ok")
     reached = outcome.status == "ok"
     return CeilingRecord(
-        **outcome.model_dump(),
+        **vars(outcome),
         device_uuid=UUID,
         device_name="NVIDIA H200",
         environment=spec.environments[-1],
@@ -155,14 +152,11 @@ def write_run(folder: Path, spec: Spec | None = None) -> Run:
 def as_operators(run: Run, compiled: str = "") -> None:
     """Its kernels become groups of PyTorch's operators, and its workloads operators: one under torch.compile."""
     known = load_record(run.run_path(), RunRecord)
-    kernels = [each.model_copy(update={"pytorch": True, "sources": []}) for each in known.kernels]
+    kernels = [replace(each, pytorch=True, sources=[]) for each in known.kernels]
     operator = {"problem": "torch.nn.functional.gelu", "operator": {"name": "gelu", "tensors": []}, "batch": None}
-    workloads = [
-        each.model_copy(update={**operator, "name": each.id[:-5], "compiled": each.id == compiled})
-        for each in known.workloads
-    ]
+    workloads = [replace(each, **operator, name=each.id[:-5], compiled=each.id == compiled) for each in known.workloads]
     run.run_path().unlink()
-    save_record(run.run_path(), known.model_copy(update={"kernels": kernels, "workloads": workloads}))
+    save_record(run.run_path(), replace(known, kernels=kernels, workloads=workloads))
 
 
 def write_pairs(folder: Path, spec: Spec, missing: Sequence[str] = ()) -> None:
@@ -170,8 +164,8 @@ def write_pairs(folder: Path, spec: Spec, missing: Sequence[str] = ()) -> None:
     write_run(folder, replace(spec, references=("model",), workloads=("seed-fp32",)))
     path = Run(folder).run_path()
     record = load_record(path, RunRecord)
-    workloads = [w.model_copy(update={"problem": "p/level1/19_ReLU.py"}) for w in record.workloads]
+    workloads = [replace(w, problem="p/level1/19_ReLU.py") for w in record.workloads]
     pairs = {kernel.name: f"level1/{kernel.name}.py" for kernel in record.kernels}
     suite = KernelBench(problems="p", solutions="s", pairs=pairs, missing=list(missing), unused=["level1/other.py"])
     path.unlink()
-    save_record(path, record.model_copy(update={"workloads": workloads, "kernelbench": suite}))
+    save_record(path, replace(record, workloads=workloads, kernelbench=suite))

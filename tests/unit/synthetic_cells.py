@@ -88,7 +88,7 @@ def environment_record(spec: Spec, environment: str) -> EnvironmentRecord:
     outcome = spec.stacks.get(environment, Outcome(status="ok"))
     version = version_of(environment)
     return EnvironmentRecord(
-        **outcome.model_dump(),
+        **vars(outcome),
         id=environment,
         torch=version,
         cuda="12.1",
@@ -111,7 +111,7 @@ def build_record(spec: Spec, environment: str, kernel: str) -> BuildRecord:
     outcome = spec.builds.get(environment, Outcome(status="ok"))
     code = spec.machine_code.get(environment, "same")
     return BuildRecord(
-        **outcome.model_dump(),
+        **vars(outcome),
         environment=environment,
         kernel=kernel,
         device=spec.device,

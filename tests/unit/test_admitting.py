@@ -9,6 +9,7 @@ import pytest
 from harness.experiments.admission import refusal, untried
 from harness.schema.experiment_records import Condition, ConditionResult, ConditionsExperiment, ConditionsRecord
 from harness.schema.records import Outcome, Status, ValidationRecord
+from harness.schema.storage import from_json_value
 from tests.unit import hand_made
 from tests.unit.hand_made import PLACE, WHEN, build, target
 from tests.unit.spec import BASE, NEXT
@@ -25,7 +26,7 @@ def result(
     """`bits` of each trial: a letter for each of its runs, the same letter for the same output."""
     runs = len("".join(bits))
     return ConditionResult(
-        condition=Condition.model_validate({"label": label, "site": site}),
+        condition=from_json_value(Condition, {"label": label, "site": site}),
         status=status,
         message=message,
         runs=runs,

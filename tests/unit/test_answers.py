@@ -188,9 +188,9 @@ def test_what_did_not_run_is_neither_fine_nor_undecided(changes: dict[str, Any],
 def test_kernels_that_were_planned_nowhere_are_named_with_the_reason(tmp_path: Path) -> None:
     run = write_run(tmp_path, spec(**TIMED))
     record = run.load()
-    gpu = record.kernels[0].model_copy(update={"name": "for_gpu", "devices": ["cuda"]})
-    both_devices = record.kernels[0].model_copy(update={"devices": ["cpu", "cuda"]})
-    save_record(run.run_path(), record.model_copy(update={"kernels": [both_devices, gpu]}))
+    gpu = replace(record.kernels[0], name="for_gpu", devices=["cuda"])
+    both_devices = replace(record.kernels[0], devices=["cpu", "cuda"])
+    save_record(run.run_path(), replace(record, kernels=[both_devices, gpu]))
     answers = Report(load_evidence(tmp_path)).answers
     left, ran = answers.kernels
     assert left.subjects == ("for_gpu",) and left.state == "not run" and "no GPU" in left.what

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +36,13 @@ def tasks(folder: Path, count: int) -> list[Task]:
 
 def result_of(*messages: str | None) -> wire.BatchResult:
     """Of each its message; None: it died."""
-    results = [message and answered(wire.Result("ok", message)) for message in messages]
+    results = [message and answered(wire.Outcome("ok", message)) for message in messages]
     return wire.BatchResult([wire.Answered(1.5, result or None) for result in results])
 
 
 def run(folder: Path, result: Any, count: int = 3, device: Device = "cpu") -> tuple[list[str], list[Task]]:
     """(the messages of the answers, the tasks that ran). By itself a task says "alone"."""
-    executor = FakeExecutor(lambda task: result if task.name == "batch" else wire.Result("ok", "alone"))
+    executor = FakeExecutor(lambda task: result if task.name == "batch" else wire.Outcome("ok", "alone"))
     context: Any = FakeContext(executor=executor)
     answers = run_batch(context, tasks(folder, count), device)
     assert all(answer.ended.returncode == 0 for answer in answers)
@@ -96,5 +97,5 @@ def test_those_of_a_name_share_in_equal_parts_and_others_share_nothing() -> None
 def test_only_pytorch_s_own_code_shares() -> None:
     operator = WorkloadInfo(id="abs-fp32", name="abs", dtype="float32", devices=["cpu"], operator={"name": "torch.abs"})
     assert is_shared(operator)
-    assert not is_shared(operator.model_copy(update={"compiled": True}))
-    assert not is_shared(operator.model_copy(update={"operator": None, "problem": "problems/own.py"}))
+    assert not is_shared(replace(operator, compiled=True))
+    assert not is_shared(replace(operator, operator=None, problem="problems/own.py"))

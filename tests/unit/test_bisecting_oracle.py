@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -79,7 +80,7 @@ def test_latency_is_compared_as_a_whole_interval(one: list[CellSeen], other: lis
 def test_chance_is_shared_by_all_cells() -> None:
     """What one cell shows alone, one of forty does not."""
     one = [CellSeen(cell=f"{i}/cpu", status="ok", rates={"a": Rate(passed=8, trials=8)}) for i in range(40)]
-    other = [one[0].model_copy(update={"rates": {"a": Rate(passed=2, trials=8)}}), *one[1:]]
+    other = [replace(one[0], rates={"a": Rate(passed=2, trials=8)}), *one[1:]]
     assert differing(one[:1], other[:1], "correctness", EFFECT) == ["0/cpu"]
     assert differing(one, other, "correctness", EFFECT) == []
 

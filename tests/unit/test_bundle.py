@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -53,7 +53,7 @@ def prepare(
     def run(task: Task) -> Answer:
         asked.append(task.name)
         ended = Ended(returncode=0 if proof else -9, timed_out=False, duration_s=1, log="out of luck")
-        result = seen.model_dump() if task.name == "observe" else proof
+        result = asdict(seen) if task.name == "observe" else proof
         return Answer(result=result and answered(**result), ended=ended)
 
     executor.run = run  # type: ignore[method-assign]
@@ -88,7 +88,7 @@ def test_it_proves_itself_once(whole: Path) -> None:
 def test_wheels_that_changed_since_are_broken(whole: Path) -> None:
     assert prepare(whole)[0].status == "ok"
     wheels = {**SEEN.wheels, "numpy": Wheel(version="1.26.4", record_sha256="edited")}
-    record, _ = prepare(whole, seen=SEEN.model_copy(update={"wheels": wheels}))
+    record, _ = prepare(whole, seen=replace(SEEN, wheels=wheels))
     assert record.status == "broken" and "numpy: its list of files changed" in record.message
 
 
@@ -110,7 +110,7 @@ def test_other_pins_than_it_was_made_from_are_broken(unpacked: Path) -> None:
 
 def test_what_the_manifest_says_was_removed_may_be_missing_and_nothing_else(tmp_path: Path, whole: Path) -> None:
     without = {"numpy": SEEN.wheels["numpy"]}
-    missing = SEEN.model_copy(update={"wheels": without})
+    missing = replace(SEEN, wheels=without)
     assert "torch: pinned 2.5.0, found nothing" in prepare(whole, seen=missing)[0].message
     pinned = entry(pins_sha256=protocol.sha256_file(str(tmp_path / "pins.txt")), removed={"torch": 1})
     other = make_unpacked(tmp_path / "other", environments={ID: pinned})
@@ -119,8 +119,8 @@ def test_what_the_manifest_says_was_removed_may_be_missing_and_nothing_else(tmp_
 
 def test_a_sandbox_that_is_not_confined_is_broken(whole: Path) -> None:
     """What else it must not be able to do: tests/unit/test_containers.py."""
-    seen = CONFINED.model_copy(update={"networks": ["eth0", "lo"]})
-    record, _ = prepare(whole, seen=SEEN.model_copy(update={"confinement": seen}))
+    seen = replace(CONFINED, networks=["eth0", "lo"])
+    record, _ = prepare(whole, seen=replace(SEEN, confinement=seen))
     assert record.status == "broken" and "it has a network: eth0" in record.message
     assert not unconfined(CONFINED) and not unconfined(seen, network=True), "the machine gives it one"
 
@@ -130,7 +130,7 @@ def test_a_gpu_that_is_not_seen_inside_or_has_no_code_is_broken(whole: Path) -> 
     gpu = Gpu(name="NVIDIA A100", uuid="", compute_capability="8.0", memory_bytes=1, driver="580")
     assert (
         "A100, which the bundle holds no code for"
-        in prepare(whole, gpu=True, seen=SEEN.model_copy(update={"gpus": [gpu]}))[0].message
+        in prepare(whole, gpu=True, seen=replace(SEEN, gpus=[gpu]))[0].message
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def python(run: Run) -> None:
     """A Python file, of which nothing is compiled."""
     written_in_python(run)
     for build in run.builds():
-        bare = build.model_copy(update={"objects": {}, "functions": [], "artifact_sha256": "", "flags": []})
+        bare = replace(build, objects={}, functions=[], artifact_sha256="", flags=[])
         save_record(run.build_path(build.environment, build.kernel, build.device), bare)
 
 
@@ -191,9 +192,9 @@ def test_a_package_that_one_of_them_lacks(versions: tuple[str, str], said: str, 
     path = run.experiment_path(NEXT, KERNEL, "cpu", SEED, "component")
     record = load_record(path, ComponentsRecord)
     known = {"1.0": versions[0], "2.0": versions[1]}
-    results = [each.model_copy(update={"version": known.get(each.version, "")}) for each in record.results]
+    results = [replace(each, version=known.get(each.version, "")) for each in record.results]
     path.unlink()
-    save_record(path, record.model_copy(update={"results": results}))
+    save_record(path, replace(record, results=results))
     (lead,) = [cause for cause in explained(tmp_path) if MOVED in cause.causes]
     assert said in lead.statement and fix in lead.fix and lead.grade == DECISIVE
     assert any("left out of the environment" in each.text for each in lead.evidence), words(lead)
@@ -202,8 +203,8 @@ def test_a_package_that_one_of_them_lacks(versions: tuple[str, str], said: str, 
 def another_numpy(run: Run) -> None:
     stack = next(each for each in run.environments() if each.id == NEXT)
     assert stack.observed is not None
-    observed = stack.observed.model_copy(update={"numpy": "2.0.0"})
-    save_record(run.environment_path(NEXT), stack.model_copy(update={"observed": observed}))
+    observed = replace(stack.observed, numpy="2.0.0")
+    save_record(run.environment_path(NEXT), replace(stack, observed=observed))
 
 
 def test_numpy_is_one_rival_of_a_time_and_not_two(tmp_path: Path) -> None:
@@ -219,8 +220,8 @@ def test_two_environments_that_differ_in_one_package_are_the_experiment() -> Non
         record = environment_record(spec(), environment)
         assert record.observed is not None
         found = {name: Wheel(version=version, record_sha256="0" * 64) for name, version in wheels.items()}
-        seen = record.observed.model_copy(update={"torch": torch, "python": "3.11.2", "wheels": found})
-        return record.model_copy(update={"observed": seen, "packages": {}, "variables": {}})
+        seen = replace(record.observed, torch=torch, python="3.11.2", wheels=found)
+        return replace(record, observed=seen, packages={}, variables={})
 
     base = stack(BASE, torch="2.1.0", triton="3.1.0", filelock="3.0")
     one = sole_of(base, stack(NEXT, triton="3.2.0", filelock="3.0"), "cuda")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -54,7 +55,7 @@ def brings(base: str, this: str) -> Make:
             for validation in run.validations():
                 code = {BASE: base, NEXT: this}[validation.environment]
                 if code and validation.environment in str(path) and validation.workload in str(path):
-                    save_record(path, validation.model_copy(update={"native": {"own.so": code}}))
+                    save_record(path, replace(validation, native={"own.so": code}))
 
     return make
 
@@ -64,8 +65,8 @@ def older(run: Run) -> None:
     path = run.environment_path(NEXT)
     record = load_record(path, EnvironmentRecord)
     assert record.observed is not None
-    seen = record.observed.model_copy(update={"python": "3.9.18"})
-    save_record(path, record.model_copy(update={"observed": seen}))
+    seen = replace(record.observed, python="3.9.18")
+    save_record(path, replace(record, observed=seen))
 
 
 def test_another_way_through_the_file_is_the_kernels_own_choice(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -120,7 +121,7 @@ KNOWN = {
     "an exception in one environment alone": Known(here(REFUSED), [], causes.UNSUPPORTED_COMBINATION, STRONG),
     "the same in each call of an experiment": Known(
         here(REFUSED),
-        [tried("repeat", result("").model_copy(update={"status": "crashed", "message": REFUSED.message}))],
+        [tried("repeat", replace(result(""), status="crashed", message=REFUSED.message))],
         causes.UNSUPPORTED_COMBINATION,
     ),
     "an exception where variables differ may be theirs": Known(

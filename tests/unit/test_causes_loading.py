@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,7 @@ def loaded(*refused: str, failure: LoadFailure = MISSING) -> Make:
                 changes |= {"refused": failure, "message": f"mine.so cannot be loaded: {failure.reason}"}
             else:
                 changes |= {"provided": {SYMBOL: "torch/lib/libtorch_cpu.so"}}
-            save_record(path, load_record(path, BuildRecord).model_copy(update=changes))
+            save_record(path, replace(load_record(path, BuildRecord), **changes))
 
     return make
 

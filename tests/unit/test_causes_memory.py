@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -190,11 +191,11 @@ def test_a_process_that_ends_under_one_pattern_alone_may_have_ended_by_chance(tm
 def test_what_was_kept_from_an_earlier_call_is_neither_memory_nor_bounds(tmp_path: Path) -> None:
     """What is kept by its address shows in a trial here and there, whatever the pattern."""
     right, stale = result("AA"), result("AA", 0.5)
-    stale = stale.model_copy(update={"output_sha256": [[sha("stale")] * 2, *stale.output_sha256[1:]]})
+    stale = replace(stale, output_sha256=[[sha("stale")] * 2, *stale.output_sha256[1:]])
 
     def under(found: ConditionResult, **condition: str) -> ConditionResult:
-        told = found.condition.model_copy(update={"label": " ".join(condition.values()), **condition})
-        return found.model_copy(update={"condition": told})
+        told = replace(found.condition, label=" ".join(condition.values()), **condition)
+        return replace(found, condition=told)
 
     patterns = [(pattern, right if pattern == "zero" else stale) for pattern in PATTERNS]
     found = first(
@@ -243,12 +244,10 @@ def test_what_kind_of_access_a_checker_names(
         (told,) = record.results
         found = [("address", "out_of_bounds", text), *([("thread", "race", "data race")] if races else [])]
         results = [
-            told.model_copy(
-                update={"tool": tool, "findings": [told.findings[0].model_copy(update={"kind": kind, "text": words})]}
-            )
+            replace(told, tool=tool, findings=[replace(told.findings[0], kind=kind, text=words)])
             for tool, kind, words in found
         ]
-        save_record(path, record.model_copy(update={"results": results}))
+        save_record(path, replace(record, results=results))
 
     lead = first(tmp_path, made, named)
     assert lead.cause == cause and says in lead.statement
@@ -257,7 +256,7 @@ def test_what_kind_of_access_a_checker_names(
 
 def test_a_card_says_who_left_what_is_read_and_which_inputs_hide_it(tmp_path: Path) -> None:
     before = [("flash", 2e5), ("math", 9e7)]
-    sized = [result("AB", 0.0, label=n, before=n).model_copy(update={"max_units": units}) for n, units in before]
+    sized = [replace(result("AB", 0.0, label=n, before=n), max_units=units) for n, units in before]
     inputs = [result("A", 0.0, label="independent"), result("B", label="Q = K = V", recipe="shared_qkv")]
     experiments = [OF_SHARED, tried("predecessor", *sized, **GPU), tried("inputs", *inputs, **GPU)]
     says = ["by what ran just before: flash 2e+05, math 9e+07", "these inputs hide it: Q = K = V"]

@@ -3,6 +3,7 @@ wrong everywhere for sure."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +134,7 @@ def test_a_range_is_told_or_excluded(name: str, tmp_path: Path) -> None:
         (ALWAYS, [PLAIN, scaled(scales=True, nonfinite=True)], None),
         (INFINITE, [NAN, scaled(nonfinite=True)], wider(0.0, nonfinite=True)),  # as zero by zero is
         (ALWAYS, [PLAIN, scaled(scales=False)], None),
-        (ALWAYS, [PLAIN, scaled(scales=True).model_copy(update={"max_units": 9000.0})], None),
+        (ALWAYS, [PLAIN, replace(scaled(scales=True), max_units=9000.0)], None),
         (ALWAYS, [PLAIN, scaled(scales=False)], wider(1.0)),  # its digits, and not its range
         (ALWAYS, [PLAIN, scaled(scales=False), scaled("halved_8", 0.5, scales=False)], wider(0.0)),
         (ALWAYS, [PLAIN], wider(0.0)),
@@ -259,7 +260,7 @@ def test_a_wrong_kernel_says_at_which_lengths(right: dict[int, bool], said: str,
 
 
 def test_a_process_that_died_was_not_right() -> None:
-    refused = dead(seq_len=7).model_copy(update={"message": "trial 0 raised ValueError"})
+    refused = replace(dead(seq_len=7), message="trial 0 raised ValueError")
     lengths = trials([result("A", seq_len=64), dead(seq_len=100), refused])
     assert (lengths.right, lengths.wrong) == ([64], [100])
 
@@ -284,7 +285,7 @@ def test_the_smallest_input_is_named_by_what_is_not_the_workload_s() -> None:
 
 def test_a_size_at_which_it_crashes_is_one_that_fails_and_is_called_so() -> None:
     def died(message: str, length: int) -> ConditionResult:
-        return sized(True, seq_len=length).model_copy(update={"status": "crashed", "message": message, "runs": 0})
+        return replace(sized(True, seq_len=length), status="crashed", message=message, runs=0)
 
     signal, of_gpu = "the kernel's process died by SIGSEGV", "CUDA error: an illegal memory access"
     right = [sized(False, seq_len=length) for length in (66, 94, 128)]

@@ -120,7 +120,7 @@ def asked(folder: Path, places: list[ConditionResult], *cases: Any) -> list[Caus
         ([result("AA"), CRASHED], True),
         ([result("AA"), RIGHT_THERE], False),
         ([result("AA", 0.0), WRONG_THERE], False),
-        ([result("AA"), CRASHED.model_copy(update={"status": "not_run"})], False),
+        ([result("AA"), replace(CRASHED, status="not_run")], False),
         ([], False),
     ],
     ids=["wrong there", "ended there", "right there", "wrong on both", "in use", "no second GPU"],

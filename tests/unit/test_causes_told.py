@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ def told(letters: str, asks: str = ASKS, lines: tuple[tuple[int, ...], tuple[int
                 ran = result("AA", 1.0 if letter == "R" else 0.0, told=VERSIONS[whose])
                 ended = {"status": {"X": "crashed", "-": "not_run"}.get(letter, ran.status)}
                 left = {"runs": 0, "passed": 0} if letter in "X-" else {}
-                results += [ran.model_copy(update={**ended, **left})] if place == where else []
+                results += [replace(ran, **ended, **left)] if place == where else []
             conditions(run, "version", results, where)
 
     return make

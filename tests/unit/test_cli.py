@@ -7,7 +7,7 @@ import errno
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,7 +19,7 @@ from harness.config.interpreters import Interpreter
 from harness.errors import BAD_INPUT, BUILD_FAILED, DONE, INFRASTRUCTURE, HarnessError, InputError, exit_code
 from harness.run import prepare
 from harness.schema.run_records import KernelBench, RunRecord, Selection
-from harness.schema.storage import load_record, save_record
+from harness.schema.storage import from_json_value, load_record, save_record
 from harness.typed import BY_NOX
 from tests.unit.spec import Spec
 from tests.unit.synthetic import write_run
@@ -117,7 +117,7 @@ def test_what_a_run_records_of_its_command_plans_it_again(
     options = parsed(*words.split())
     how, what = matrix.run_options(options), matrix.selection(options)
     changes = {"selection": what, "base_image": how.base_image, "kernelbench": pairs, "executor": "venv"}
-    record = write_run(tmp_path, Spec()).load().model_copy(update=changes)
+    record = replace(write_run(tmp_path, Spec()).load(), **changes)
     save_record(tmp_path / "again" / "run.json", record)
     record = load_record(tmp_path / "again" / "run.json", RunRecord)
     assert record.selection == what
@@ -128,9 +128,9 @@ def test_what_a_run_records_of_its_command_plans_it_again(
 
 
 def test_an_older_run_selected_all(tmp_path: Path) -> None:
-    values = write_run(tmp_path, Spec()).load().model_dump()
+    values = asdict(write_run(tmp_path, Spec()).load())
     del values["selection"], values["base_image"]
-    assert RunRecord.model_validate(values).selection == Selection()
+    assert from_json_value(RunRecord, values).selection == Selection()
 
 
 def test_a_bundle_is_the_one_given_else_the_variables(monkeypatch: pytest.MonkeyPatch) -> None:

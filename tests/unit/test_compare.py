@@ -1,6 +1,7 @@
 """Every verdict from records, and no cell without one."""
 
 import dataclasses
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from harness.schema.records import Outcome, ValidationRecord
 from harness.schema.run_records import Cell
-from harness.schema.storage import load_record, save_record
+from harness.schema.storage import from_json_value, load_record, save_record
 from reports.compare.kernelbench import fast_p
 from reports.compare.rows import compare
 from reports.load.evidence import load_evidence
@@ -132,7 +133,7 @@ def test_no_gaps_whatever_is_missing(tmp_path: Path) -> None:
 def test_a_record_that_contradicts_itself_is_undecided(tmp_path: Path) -> None:
     run = write_run(tmp_path, Spec(cases={(NEXT, "kernel", SEED): Case(passed=19)}))
     path = run.validation_path(Cell(environment=NEXT, kernel="attention_scalar", workload=SEED, device="cpu"))
-    save_record(path, load_record(path, ValidationRecord).model_copy(update={"status": "ok"}))
+    save_record(path, replace(load_record(path, ValidationRecord), status="ok"))
     judged = compare(load_evidence(tmp_path))[0].correctness
     assert judged.verdict == "undecided" and "19 of 100" in judged.why
 
@@ -153,11 +154,11 @@ def test_what_reproduces_a_fault_is_of_a_trial_that_fails(
 ) -> None:
     run = write_run(tmp_path, Spec(trials=5, decides=rule))
     path = run.validation_path(Cell(environment=NEXT, kernel="attention_scalar", workload=SEED, device="cpu"))
-    record = load_record(path, ValidationRecord).model_dump()
+    record = asdict(load_record(path, ValidationRecord))
     for target in record["recipes"][0]["targets"]:
         for each in target["against"]:
             each |= {"passed": each["passed"] | {rule: passed}, "units_per_trial": units}
-    save_record(path, ValidationRecord.model_validate(record))
+    save_record(path, from_json_value(ValidationRecord, record))
     row = next(r for r in compare(load_evidence(tmp_path)) if r.id == f"{NEXT}/attention_scalar/{SEED}/cpu")
     shown = row.correctness.this.recipes[0].failing
     assert shown.startswith(failing) and bool(shown) == bool(failing)
@@ -166,11 +167,11 @@ def test_what_reproduces_a_fault_is_of_a_trial_that_fails(
 def test_an_element_that_is_not_finite_is_said_so(tmp_path: Path) -> None:
     run = write_run(tmp_path, Spec(cases={(NEXT, "kernel", SEED): Case(passed=0)}))
     path = run.validation_path(Cell(environment=NEXT, kernel="attention_scalar", workload=SEED, device="cpu"))
-    record = load_record(path, ValidationRecord).model_dump()
+    record = asdict(load_record(path, ValidationRecord))
     for target in record["recipes"][0]["targets"]:
         for each in target["against"]:
             each["worst"] = {"trial": 3, "index": [0, 2, 100, 7], "got": None, "want": 0.0}
-    save_record(path, ValidationRecord.model_validate(record))
+    save_record(path, from_json_value(ValidationRecord, record))
     row = next(r for r in compare(load_evidence(tmp_path)) if r.id == f"{NEXT}/attention_scalar/{SEED}/cpu")
     assert row.correctness.this.recipes[0].worst.endswith("[0, 2, 100, 7]: got NaN or infinity, want 0")
 

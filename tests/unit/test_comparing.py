@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from harness.schema.records import Agreement, RecipeResult, TargetResult, ValidationRecord
+from harness.schema.storage import load_record
 from harness.stats.outputs import errors_moved
 from harness.worker import protocol
 from reports import model
@@ -97,7 +98,7 @@ def test_few_trials_are_facts_only_where_bits_repeat_and_means_are_over_many_ele
 
 def test_other_inputs_are_not_compared() -> None:
     base, this = errors([1e-4] * 20, [1.0] * 20), errors([2e-4] * 20, [2.0] * 20)
-    other = [(this[0][0].model_copy(update={"input_sha256": ["other"] * 20}), this[0][1])]
+    other = [(replace(this[0][0], input_sha256=["other"] * 20), this[0][1])]
     assert errors_moved(base, other) == (None, None)
 
 
@@ -154,7 +155,7 @@ def test_what_is_wrong_besides_the_rate_is_no_rate() -> None:
 def recorded(folder: Path) -> dict[tuple[str, str, str], dict[str, ValidationRecord]]:
     found: dict[tuple[str, str, str], dict[str, ValidationRecord]] = {}
     for path in (folder / "validations").rglob("*.json"):
-        record = ValidationRecord(**json.loads(path.read_text())["body"])
+        record = load_record(path, ValidationRecord)
         found.setdefault((record.kernel, record.workload, record.device), {})[record.environment] = record
     return found
 

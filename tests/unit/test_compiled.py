@@ -13,7 +13,7 @@ from harness.config.planner import plan_run
 from harness.experiments.compiled import subjects
 from harness.schema.compiled_records import Compilation, CompiledRecord, GeneratedFile, Picked
 from harness.schema.run_records import Selection
-from harness.schema.storage import save_record
+from harness.schema.storage import from_json_value, save_record
 from reports.compare.compiled import Compiled, compiled
 from reports.compare.factors import DIFFERS, SAME, UNKNOWN
 from reports.load.evidence import Evidence, load_evidence
@@ -42,7 +42,7 @@ def record(environment: str, **given: object) -> CompiledRecord:
         "samples": [Compilation(generated_sha256="same")] * 2,
         "generated": [output("a\nb\nc\n")],
     }
-    return CompiledRecord.model_validate({**values, **given})
+    return from_json_value(CompiledRecord, {**values, **given})
 
 
 def told(evidence: Evidence, base: CompiledRecord, this: CompiledRecord) -> Compiled:

@@ -86,7 +86,7 @@ def executor(tmp_path: Path, engine: Any) -> DockerExecutor:
     ],
 )
 def test_a_cell_that_is_not_confined_is_told(changes: dict[str, Any], said: str) -> None:
-    problem = unconfined(CONFINED.model_copy(update=changes), LIMITS)
+    problem = unconfined(replace(CONFINED, **changes), LIMITS)
     assert said in problem and bool(problem) is bool(said)
     assert unconfined(None, LIMITS), "what says nothing is not confined"
 

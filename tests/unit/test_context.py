@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +30,6 @@ def test_a_build_that_is_gone_is_no_crash_of_the_kernel(tmp_path: Path, damage: 
     crashed = LaunchRecord(**LAUNCH, status=OK, timings=[row])
     Context._refuse_changed(context, crashed)
     damage(artifact)
-    Context._refuse_changed(context, crashed.model_copy(update={"timings": []}))
+    Context._refuse_changed(context, replace(crashed, timings=[]))
     with pytest.raises(InfrastructureError, match=r"k\.so: was removed or damaged while it was in use"):
         Context._refuse_changed(context, crashed)

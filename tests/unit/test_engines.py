@@ -176,7 +176,7 @@ done
 def test_all_gpus_of_a_host_are_used_at_once_and_the_cpu_by_itself(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visible: str | None, used: set[str]
 ) -> None:
-    monkeypatch.setattr(local, "gpus", lambda: [GPU, GPU.model_copy(update={"uuid": "GPU-2"})])
+    monkeypatch.setattr(local, "gpus", lambda: [GPU, replace(GPU, uuid="GPU-2")])
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
@@ -203,7 +203,7 @@ def test_all_gpus_of_a_host_are_used_at_once_and_the_cpu_by_itself(
 
 @pytest.mark.process
 def test_on_this_host_a_shard_goes_to_another_gpu_than_the_bad_one(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "gpus", lambda: [GPU, GPU.model_copy(update={"uuid": "GPU-2"})])
+    monkeypatch.setattr(local, "gpus", lambda: [GPU, replace(GPU, uuid="GPU-2")])
     matrix, _ = load_matrix(root / "matrix.yaml")
     [shard] = plan_shards(matrix, root, root, ["one"], ("cuda",), [], ["h200"])
     shard.folder.mkdir(parents=True)

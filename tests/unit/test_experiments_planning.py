@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -62,8 +63,8 @@ def run(*validations: ValidationRecord) -> RunRecord:
     cells = [
         Cell(environment=v.environment, kernel=v.kernel, workload=v.workload, device=v.device) for v in validations
     ]
-    workloads = [w.model_copy(update={"flops": flops[w.id]}) for w in record.workloads]
-    return record.model_copy(update={"cells": cells, "workloads": workloads})
+    workloads = [replace(w, flops=flops[w.id]) for w in record.workloads]
+    return replace(record, cells=cells, workloads=workloads)
 
 
 def plan(
@@ -75,8 +76,8 @@ def plan(
 ) -> Planned:
     builds = [build(BASE), *(build(e, code) for e in {v.environment for v in validations} - {BASE})]
     record = run(*validations)
-    workloads = [w.model_copy(update={"problem": problem}) for w in record.workloads]
-    record = record.model_copy(update={"workloads": workloads})
+    workloads = [replace(w, problem=problem) for w in record.workloads]
+    record = replace(record, workloads=workloads)
     spec = Spec(variables=variables or {})
     environments = [environment_record(spec, name) for name in record.environments]
     return plan_experiments(record, validations, builds, focus, environments)
@@ -208,9 +209,7 @@ def test_so_is_what_failed_in_the_experiment_on_inputs() -> None:
         found("zero_q", 0),
         found("constant_v", 0),
     ]
-    tried = ConditionsRecord(
-        status="ok", experiment="inputs", **case.cells[1].model_dump(), results=results, key="", **WHEN
-    )
+    tried = ConditionsRecord(status="ok", experiment="inputs", **vars(case.cells[1]), results=results, key="", **WHEN)
     assert sequences(case, tried) == {"steep_logits": (4, 0, 1, 2), "zero_q": (0, 1, 2, 3)}
 
 
@@ -247,11 +246,11 @@ def test_validation_recipes_do_not_grow() -> None:
 )
 def test_what_loads_nowhere_is_experimented_on_nowhere(message: str) -> None:
     def failed(environment: str, words: str) -> ValidationRecord:
-        return validation(environment, status="crashed").model_copy(update={"message": words, "recipes": []})
+        return replace(validation(environment, status="crashed"), message=words, recipes=[])
 
     nowhere = plan(failed(BASE, message), failed(NEXT, message))
     assert nowhere.cases == () and "loads in no environment" in nowhere.notes[0]
     assert plan(failed(BASE, message), failed(NEXT, "trial 0 raised ValueError: x")).cases
     assert plan(validation(BASE), failed(NEXT, message)).cases
-    unbuilt = [validation(each, status="build_failed").model_copy(update={"recipes": []}) for each in (BASE, NEXT)]
+    unbuilt = [replace(validation(each, status="build_failed"), recipes=[]) for each in (BASE, NEXT)]
     assert plan(*unbuilt).cases == ()

@@ -59,11 +59,11 @@ def test_one_card_of_several_versions_names_them_all(tmp_path: Path) -> None:
 def test_a_replica_goes_by_its_id(tmp_path: Path) -> None:
     evidence = evidence_of(tmp_path, Spec(trials=5))
     assert evidence.names == {BASE: "PyTorch 2.1.0", NEXT: "PyTorch 2.5.0"}
-    again = evidence.environments[BASE].model_copy(update={"id": "again"})
-    run = evidence.run.model_copy(update={"environments": [BASE, NEXT, "again"]})
+    again = replace(evidence.environments[BASE], id="again")
+    run = replace(evidence.run, environments=[BASE, NEXT, "again"])
     names = replace(evidence, run=run, environments={**evidence.environments, "again": again}).names
     assert names == {BASE: "PyTorch 2.1.0", NEXT: "PyTorch 2.5.0", "again": "again"}
-    other = again.model_copy(update={"cuda": "11.8"})
+    other = replace(again, cuda="11.8")
     names = replace(evidence, run=run, environments={**evidence.environments, "again": other}).names
     assert names == {BASE: BASE, NEXT: "PyTorch 2.5.0", "again": "again"}
 

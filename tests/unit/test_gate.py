@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -118,17 +119,15 @@ def test_a_launch_of_another_output_is_wrong(tmp_path: Path) -> None:
     write_run(tmp_path, Spec(times_us=FAST))
     path = Run(tmp_path).launch_path(NEXT, "attention_scalar", "cpu", 3)
     record = load_record(path, LaunchRecord)
-    timings = [
-        timing.model_copy(update={"correct": False} if timing.target == "kernel" else {}) for timing in record.timings
-    ]
-    save_record(path, record.model_copy(update={"timings": timings}))
+    timings = [replace(timing, **{"correct": False} if timing.target == "kernel" else {}) for timing in record.timings]
+    save_record(path, replace(record, timings=timings))
     assert main(["gate", str(tmp_path), "--reference", "flash"]) == 10
 
 
 def test_a_quick_run_decides_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_run(tmp_path, Spec(times_us=FAST))
     run = Run(tmp_path)
-    save_record(run.run_path(), run.load().model_copy(update={"quick": True}))
+    save_record(run.run_path(), replace(run.load(), quick=True))
     assert main(["gate", str(tmp_path), "--reference", "flash"]) == 40
     assert "quick" in capsys.readouterr().out
 

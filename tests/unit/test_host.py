@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -159,7 +160,7 @@ def prepare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: dict[str, Any
 
 
 def test_its_record_has_what_was_observed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = observation(torch="2.11.0+cu130", torch_cuda="13.0", python="3.12.3", numpy="2.5.2").model_dump()
+    seen = asdict(observation(torch="2.11.0+cu130", torch_cuda="13.0", python="3.12.3", numpy="2.5.2"))
     record = prepare(tmp_path, monkeypatch, seen)
     assert (record.status, record.id, record.executor) == ("ok", "host", "host")
     assert (record.torch, record.cuda, record.python) == ("2.11.0", "13.0", "3.12")
@@ -168,7 +169,7 @@ def test_its_record_has_what_was_observed(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("name", ["torch", "numpy"])
 def test_without_what_it_needs_it_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    seen = observation(**{name: ""}, settings={name: "cannot be imported: libcudart.so.13"}).model_dump()
+    seen = asdict(observation(**{name: ""}, settings={name: "cannot be imported: libcudart.so.13"}))
     record = prepare(tmp_path, monkeypatch, seen)
     assert record.status == "broken" and f"{name} cannot be imported: libcudart" in record.message
     assert PYTHON_VARIABLE in record.message

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -194,8 +195,8 @@ def test_where_some_kernels_were_chosen_the_rest_is_not_missing(tmp_path: Path) 
     assert {(line.problems, line.missing) for line in scores(evidence, count_missing=True)} == {(2, 1)}
     found = evidence.run.kernelbench
     assert found is not None
-    more = found.model_copy(update={"pairs": {**found.pairs, "not_chosen": "level1/3_c.py"}})
-    chosen = dataclasses.replace(evidence, run=evidence.run.model_copy(update={"kernelbench": more}))
+    more = replace(found, pairs={**found.pairs, "not_chosen": "level1/3_c.py"})
+    chosen = dataclasses.replace(evidence, run=replace(evidence.run, kernelbench=more))
     assert {(line.problems, line.missing) for line in scores(chosen, count_missing=True)} == {(1, 0)}
 
 
@@ -222,7 +223,7 @@ def test_a_launch_that_the_solution_ended_is_held_against_it(tmp_path: Path) -> 
     evidence = load_evidence(tmp_path)
     key = (NEXT, "attention_scalar", "cpu")
     ended = {"status": "crashed", "message": "exited with 0", "timings": []}
-    evidence.launch_records[key] = [record.model_copy(update=ended) for record in evidence.launch_records[key]]
+    evidence.launch_records[key] = [replace(record, **ended) for record in evidence.launch_records[key]]
     launches = {found: rows for found, rows in evidence.launches.items() if found[0] != NEXT}
     line = newer(dataclasses.replace(evidence, launches=launches))
     assert (line.problems, line.fast["0"]) == (1, 0.0) and line.solutions[0].why == "crashed in launch 1: exited with 0"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ from harness.run.launch import Launch, timing_request
 from harness.run.requests import room_bytes
 from harness.run.throttling import watched_launch
 from harness.schema.records import LaunchRecord, Timing, ValidationRecord
-from harness.schema.storage import Run
+from harness.schema.storage import Run, from_json_value
 from tests.unit.contexts import FakeContext
 
 ASKED = {("seed-fp32", "kernel"), ("seed-fp32", "flash")}
@@ -66,7 +67,7 @@ def cuda_row(target: str = "kernel", **changes: Any) -> Timing:
 
 
 def cuda_record(*timings: Timing) -> LaunchRecord:
-    return record(*timings).model_copy(update={"device": "cuda"})
+    return replace(record(*timings), device="cuda")
 
 
 @pytest.mark.parametrize(
@@ -151,7 +152,8 @@ def validation(status: str, message: str = "", **references: str) -> ValidationR
     targets = [{"target": name, "status": status, "message": f"{name} {status}"} for name, status in references.items()]
     made = {"recipe": "independent", "trials": 1, "input_sha256": [], "truth_sha256": [], "rounding_cost": []}
     recipes = [made | {"targets": targets}] if targets else []
-    return ValidationRecord.model_validate(
+    return from_json_value(
+        ValidationRecord,
         {
             "environment": "e",
             "kernel": "k",
@@ -165,7 +167,7 @@ def validation(status: str, message: str = "", **references: str) -> ValidationR
             "decides": "rounding",
             "limits": {},
             "recipes": recipes,
-        }
+        },
     )
 
 

@@ -107,7 +107,7 @@ def test_the_truths_of_a_problem_are_compared_output_by_output_and_the_first_tri
 def test_what_all_environments_share_is_no_difference(tmp_path: Path) -> None:
     one = np.ones(4)
     both = [validation(name, tmp_path, {"independent/0/truth": one * size}) for name, size in (("a", 1), ("b", 2))]
-    shared = PROBLEM.model_copy(update={"problem": None})
+    shared = replace(PROBLEM, problem=None)
     one_more = validation("c", tmp_path, {"independent/0/kernel": one})
     record = compare_outputs("k", shared, "cpu", [*both, one_more], tmp_path)
     assert record is not None and not record.truths

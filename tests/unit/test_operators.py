@@ -167,7 +167,7 @@ def validation_keys(operator: dict[str, Any], **facts: Any) -> set[str]:
     matrix = matrix_of(operator)
     plan = plan_run(matrix, Selection(), Facts(executor="venv", executor_reason="a test", gpus=1, **facts))
     world = World(plan=plan, matrix=matrix)
-    places = [Place(kind="validation", **cell.model_dump()) for cell in plan.cells]
+    places = [Place(kind="validation", **vars(cell)) for cell in plan.cells]
     return {key(world, place) for place in places}
 
 

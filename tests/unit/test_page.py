@@ -4,6 +4,7 @@ import base64
 import gzip
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -246,7 +247,7 @@ def test_an_interval_and_its_band_have_numbers() -> None:
 def test_a_matrix_of_another_version_says_what_is_no_longer_a_key(more: str, said: bool, tmp_path: Path) -> None:
     run = write_run(tmp_path, Spec())
     text = f"kernels: [{{name: k, sources: {{cpu: [k.cpp]}}}}]\n{more}"
-    save_record(run.run_path(), run.load().model_copy(update={"matrix_text": text}))
+    save_record(run.run_path(), replace(run.load(), matrix_text=text))
     page = render_page(Report(load_evidence(tmp_path)))
     assert ("written for another version" in page) is said and ("rounding_units holds for problem" in page) is said
 

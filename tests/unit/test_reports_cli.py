@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -114,7 +115,7 @@ def of_another_version(path: Path) -> None:
 
 
 def in_anothers_place(path: Path) -> None:
-    save_record(path, load_record(path, ValidationRecord).model_copy(update={"workload": "seed-fp32"}))
+    save_record(path, replace(load_record(path, ValidationRecord), workload="seed-fp32"))
 
 
 @pytest.mark.parametrize("damage", [edited, truncated, of_another_version, in_anothers_place])

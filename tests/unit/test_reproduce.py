@@ -27,7 +27,7 @@ def report_of(folder: Path, cases: dict[tuple[str, str, str], Case], **build: An
     """`build`: what is recorded of every build."""
     evidence = evidence_of(folder, Spec(trials=3, launches=2, cases=cases, **SEED_ONLY))
     build = build or {"build_ninja": NINJA, "flags": ["cxx: -O3", "nvcc: -lineinfo", "ld: -pthread"]}
-    return Report(replace(evidence, builds={k: made.model_copy(update=build) for k, made in evidence.builds.items()}))
+    return Report(replace(evidence, builds={k: replace(made, **build) for k, made in evidence.builds.items()}))
 
 
 def settings_of(text: str) -> dict[str, Any]:

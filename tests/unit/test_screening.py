@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +9,14 @@ import pytest
 from harness.experiments.run import calls_operators, planned
 from harness.experiments.screen import MOST_PROFILES, Profiled, moved, moved_targets
 from harness.schema.records import Memory
-from harness.schema.run_records import RunRecord, Thresholds
+from harness.schema.run_records import Thresholds
 from harness.schema.storage import save_record
 from harness.worker import protocol
 from tests.unit.hand_made import launch, timing
 from tests.unit.spec import BASE, NEXT, SEED_ONLY, Case, Spec
-from tests.unit.synthetic import write_run
+from tests.unit.synthetic import run_record, write_run
 
-RUN = RunRecord.model_construct(baseline=BASE, environments=[BASE, NEXT], thresholds=Thresholds(), quick=False)
+RUN = replace(run_record(Spec()), baseline=BASE, environments=[BASE, NEXT], thresholds=Thresholds(), quick=False)
 
 
 def moved_of(times: dict[tuple[str, str, str], tuple[float, float]], *, quick: bool = False) -> list[Profiled]:
@@ -35,7 +36,7 @@ def moved_of(times: dict[tuple[str, str, str], tuple[float, float]], *, quick: b
         for kernel in dict.fromkeys(kernel for kernel, _, _ in times)
         for side, environment in enumerate((BASE, NEXT))
     ]
-    return moved_targets(RUN.model_copy(update={"quick": quick}), found)
+    return moved_targets(replace(RUN, quick=quick), found)
 
 
 def test_launches_that_overlap_or_lie_close_did_not_move() -> None:
@@ -115,8 +116,8 @@ def test_a_python_kernel_or_an_extension_of_its_own_that_became_wrong_or_ends_is
         tmp_path, Spec(cases={(NEXT, "kernel", "seed-fp16"): case}, launches=1, own_binding=own, **SEED_ONLY)
     )
     record = run.load()
-    workloads = [workload.model_copy(update={"problem": problem}) for workload in record.workloads]
-    save_record(run.run_path(), record.model_copy(update={"workloads": workloads}))
+    workloads = [replace(workload, problem=problem) for workload in record.workloads]
+    save_record(run.run_path(), replace(record, workloads=workloads))
     cases = planned(run).cases
     assert cases
     assert [(each.kernel, each.target, each.environments) for each in calls_operators(run, cases)] == wanted

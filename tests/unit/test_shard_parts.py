@@ -46,7 +46,7 @@ def spent(start_s: float, *seconds: float) -> Spent:
 def finish(shard: Shard, workloads: tuple[str, ...]) -> Run:
     spec = Spec(kernels=(shard.kernel,), workloads=workloads, launches=3)
     run = write_run(shard.project / "reports" / "runs" / "20260101-000000-x", spec)
-    save_record(run.run_path(), run.load().model_copy(update={"finished_utc": "2026-01-01T00:00:00+00:00"}))
+    save_record(run.run_path(), replace(run.load(), finished_utc="2026-01-01T00:00:00+00:00"))
     return run
 
 
@@ -81,7 +81,7 @@ def test_times_are_those_of_the_newest_run_by_workload(root: Path) -> None:
     assert known.expected_s(["seed-fp32"]) > 2 * known.expected_s(["seed-fp16"]) > 0
     assert known.expected_s(["seed"]) == pytest.approx(whole), "by name: both"
     assert known.expected_s(["new-fp16"]) == pytest.approx(whole / 2), "one that never ran counts as the mean"
-    half = [each.model_copy(update={"sampling_s": each.duration_s / 2}) for each in run.launches()]
+    half = [replace(each, sampling_s=each.duration_s / 2) for each in run.launches()]
     [again] = spent_on(half, run.validations()).values()
     assert again.start_s == pytest.approx(sum(each.duration_s for each in half) / 2)
 

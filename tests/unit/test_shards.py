@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from io import StringIO
 from pathlib import Path
 
@@ -98,7 +98,7 @@ class Scripted:
 
 def finish(shard: Shard, **changes: object) -> Run:
     run = write_run(shard.project / "reports" / "runs" / "20260101-000000-x", Spec(kernels=(shard.kernel,)))
-    record = run.load().model_copy(update={"finished_utc": "2026-01-01T00:00:00+00:00", **changes})
+    record = replace(run.load(), finished_utc="2026-01-01T00:00:00+00:00", **changes)
     save_record(run.run_path(), record)
     return run
 
@@ -156,8 +156,8 @@ def test_the_records_of_all_shards_are_one_run(root: Path, monkeypatch: pytest.M
     assert record.command == ["kernel-matrix", "matrix"]
     assert len(record.workloads) == len(runs[0].load().workloads)
     for name in ("validations", "launches", "crossings"):
-        of_shards = [each.model_dump() for run in runs for each in getattr(run, name)()]
-        merged = [each.model_dump() for each in getattr(made, name)()]
+        of_shards = [asdict(each) for run in runs for each in getattr(run, name)()]
+        merged = [asdict(each) for each in getattr(made, name)()]
         assert sorted(map(str, merged)) == sorted(map(str, of_shards)) and merged
     assert gather(root, shards, ["kernel-matrix", "matrix"], Selection(), "d").folder == made.folder
 
@@ -166,7 +166,7 @@ def test_the_records_of_all_shards_are_one_run(root: Path, monkeypatch: pytest.M
     ("changes", "gpu", "said"),
     [
         ({"baseline": "other"}, "", "disagree on baseline"),
-        ({"gpus": [GPU.model_copy(update={"name": "NVIDIA L4", "uuid": "GPU-2"})]}, "", "different models of GPU"),
+        ({"gpus": [replace(GPU, name="NVIDIA L4", uuid="GPU-2")]}, "", "different models of GPU"),
         ({"gpus": [GPU]}, "l4", "one-cpu ran on NVIDIA H200"),
     ],
 )
@@ -284,7 +284,7 @@ def test_what_is_left_to_run_and_how_long_a_block_takes_is_known_from_the_newest
     monkey = run.launches()[0]
     path = run.launch_path(monkey.environment, monkey.kernel, monkey.device, monkey.index)
     path.unlink()
-    save_record(path, monkey.model_copy(update={"duration_s": 90.0}))
+    save_record(path, replace(monkey, duration_s=90.0))
     with pytest.raises(InputError, match="limit 1 min: a block of one-cpu took"):
         refuse_too_short(shards, spent_before(root, shards), 1)
 

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +132,7 @@ def test_what_kernel_matrix_could_not_measure_is_skipped_and_nothing_else(
             path = run.validation_path(cell)
             known = load_record(path, ValidationRecord)
             changed = {"status": status, "fault": fault, "message": message, "recipes": []}
-            save_record(path, known.model_copy(update=changed))
+            save_record(path, replace(known, **changed))
     report = Report(load_evidence(tmp_path))
     (answer,) = report.answers.kernels
     said = " ".join(report.answers.lines)

@@ -64,7 +64,7 @@ def target(passed: int, units: float, digests: list[str]) -> wire.TargetResult:
 
 
 def recipe(name: str, trials: int, *targets: wire.TargetResult) -> wire.RecipeResult:
-    return wire.RecipeResult(name, trials, [], [], [], [], [], list(targets))
+    return wire.RecipeResult(name, trials, [], [], [], list(targets))
 
 
 def test_recipes_are_added_up_and_those_that_failed_are_no_runs() -> None:

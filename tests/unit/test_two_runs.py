@@ -23,7 +23,7 @@ SLOWER = Spec(cases={(NEXT, "kernel", "*"): Case(slowdown=1.3)}, seed=2)
 def write(folder: Path, spec: Spec, **changes: object) -> Path:
     """A run whose run.json has these fields changed."""
     path = write_run(folder, spec).run_path()
-    save_record(path, load_record(path, RunRecord).model_copy(update={"run_id": folder.name, **changes}))
+    save_record(path, replace(load_record(path, RunRecord), run_id=folder.name, **changes))
     return folder
 
 

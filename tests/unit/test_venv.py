@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ def prepare(
     """`prepare`, with an installation that does nothing and an inside that answers `seen`."""
 
     executor._install = lambda *arguments: arguments[-1].mkdir(parents=True, exist_ok=True)  # type: ignore[method-assign]
-    result = seen.model_dump() if isinstance(seen, Observation) else dict(seen)
+    result = asdict(seen) if isinstance(seen, Observation) else dict(seen)
     executor.run = FakeExecutor(result).run  # type: ignore[method-assign]
     return executor.prepare(environment or planned(), pins)
 
@@ -133,7 +134,7 @@ def test_a_fallback_may_have_another_cuda_build(executor: VenvExecutor, pins: Pa
 
 
 def test_a_file_that_is_not_its_wheels_is_broken(executor: VenvExecutor, pins: Path) -> None:
-    record = prepare(executor, pins, {**observation().model_dump(), "damaged": ["torch/lib/libtorch.so"]})
+    record = prepare(executor, pins, {**asdict(observation()), "damaged": ["torch/lib/libtorch.so"]})
     assert record.status == "broken" and "torch/lib/libtorch.so" in record.message and "remedy" in record.message
 
 

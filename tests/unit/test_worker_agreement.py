@@ -155,7 +155,7 @@ def test_the_validation_names_the_worst_recipe() -> None:
         against = replace(agreement.combine("truth", []), passed={"rounding": passed})
         status: protocol.Status = "ok" if passed == 3 else "wrong"
         target = wire.TargetResult(status, f"{passed} of 3", target="kernel", against=[against])
-        return wire.RecipeResult(name, 3, [], [], [], [{}], [], [target])
+        return wire.RecipeResult(name, 3, [], [], [], [target], [{}])
 
     recipes = [recipe("independent", 3), recipe("shared_qkv", 2), recipe("large_logits", 0)]
     assert verdict.describe_validation(recipes, "rounding") == ("wrong", "large_logits: 0 of 3")

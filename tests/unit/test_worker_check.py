@@ -157,16 +157,16 @@ def test_what_a_child_prints_is_kept_up_to_a_limit() -> None:
 # -- link -----------------------------------------------------------------------------------------------------------
 
 
-def linked(folder: Path, *paths: Path, objects: list[wire.ObjectRequest] | None = None) -> wire.Result:
+def linked(folder: Path, *paths: Path, objects: list[wire.ObjectRequest] | None = None) -> wire.Outcome:
     hashed = [wire.ObjectRequest(str(path), machine_code.hash_object(str(path))) for path in paths]
     try:
         return library.link(wire.LinkRequest(objects=objects or hashed, library=str(folder / "kernel.so"), cuda=False))
     except wire.Failed as error:
-        return wire.Result(error.status, error.message, error.log_excerpt)
+        return wire.Outcome(error.status, error.message, error.log_excerpt)
 
 
 def test_objects_become_a_library_that_can_be_called_without_torch(tmp_path: Path) -> None:
-    assert linked(tmp_path, compiled(tmp_path)) == wire.Result("ok")
+    assert linked(tmp_path, compiled(tmp_path)) == wire.Outcome("ok")
     shared = ctypes.CDLL(str(tmp_path / "kernel.so"))
     shared.attention_error_string.restype = ctypes.c_char_p
     assert shared.attention_error_string(-3) == b"no such head_dim"

@@ -163,7 +163,7 @@ def test_what_passes_where_zeros_would_is_undecidable() -> None:
     against = agreement.combine("truth", [])
     target = wire.TargetResult("ok", target="kernel", against=[against])
     unseen = [wire.KnownWrong("zeros", "zeros", None, False), wire.KnownWrong("row", "a row", None, False)]
-    recipe = wire.RecipeResult("independent", 3, [], [], [], [{}], unseen, [target])
+    recipe = wire.RecipeResult("independent", 3, [], [], [], [target], [{}], unseen)
     status, message = verdict.describe_validation([recipe], "rounding")
     assert (status, message) == ("undecidable", "independent: zeros would pass here: it decides nothing")
     seen = [replace(wrong, seen=wrong.kind == "zeros") for wrong in unseen]

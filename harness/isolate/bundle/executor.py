@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from harness.config import keys
@@ -159,7 +159,7 @@ class BundleExecutor(BaseExecutor):
 
     def prepare(self, environment: PlannedEnvironment, pins: Path | None) -> EnvironmentRecord:
         record, entry = super().prepare(environment, pins), self.bundle.entry(plain_id(environment.id))
-        return record.model_copy(update={"image": entry.image, "base_image": entry.base_image})
+        return replace(record, image=entry.image, base_image=entry.base_image)
 
     def _make(self, environment: PlannedEnvironment, pins: Path | None, key: str) -> tuple[Observation, bool, str]:
         assert pins is not None
@@ -203,7 +203,7 @@ class BundleExecutor(BaseExecutor):
             unpacked_ns=unpacked.st_mtime_ns,
             cpu=observed.cpu_model,
             cpu_flags=observed.cpu_flags_sha256,
-            gpus=[gpu.model_dump() for gpu in observed.gpus],
+            gpus=[asdict(gpu) for gpu in observed.gpus],
             protocol=protocol.sha256_file(str(self.worker / "worker" / "protocol.py")),
         )
         marker = self.cache / "bundles" / f"{plain_id(id)}-{known[:12]}.json"

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from harness.errors import InfrastructureError, InputError
 from harness.isolate.namespaces import Maker
-from harness.schema.records import Record
 from harness.worker import protocol, wire
 
 BUNDLE_SCHEMA_VERSION: Final = 1
@@ -27,7 +26,13 @@ Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 
-class Part(Record):
+class Stored(BaseModel):
+    """A part of the manifest."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Part(Stored):
     """One file of the bundle: a piece of an archive. Pieces of one archive follow each other in the manifest."""
 
     name: Name
@@ -36,7 +41,7 @@ class Part(Record):
     archive: Name
 
 
-class Archive(Record):
+class Archive(Stored):
     """A tar, compressed by zstd: `shared`, or an environment by its id; whole, or its difference to another one."""
 
     packed_bytes: int
@@ -47,7 +52,7 @@ class Archive(Record):
     gone: list[str] = Field(default=[], description="paths of `like` that are not here, or not the same")
 
 
-class Machine(Record):
+class Machine(Stored):
     """Where a proof was run: what its bits depend on besides the code."""
 
     cpu_model: str
@@ -58,7 +63,7 @@ class Machine(Record):
     driver: str = ""
 
 
-class Proof(Record):
+class Proof(Stored):
     """What the task `prove` gave in the image before anything was taken out.
 
     Results on the CPU are computed in a way that is the same on every x86-64 processor with fused multiply-add
@@ -97,7 +102,7 @@ class Proof(Record):
         return bool(here.gpu) and (here.gpu, here.driver) == (self.machine.gpu, self.machine.driver)
 
 
-class BundledEnvironment(Record):
+class BundledEnvironment(Stored):
     torch: str = Field(description="torch.__version__, local part included")
     cuda: str | None = Field(description="the CUDA that its wheels were built for")
     python: str
@@ -111,7 +116,7 @@ class BundledEnvironment(Record):
     proof: Proof
 
 
-class BundleManifest(Record):
+class BundleManifest(Stored):
     schema_version: Literal[1] = BUNDLE_SCHEMA_VERSION
     created_utc: str
     machine: Literal["x86_64"]

@@ -268,7 +268,7 @@ class Packer:
             torch=seen.torch,
             cuda=seen.torch_cuda,
             python=seen.python,
-            **record.model_dump(include={"index", "key", "image", "base_image", "pins_sha256"}),
+            **{name: getattr(record, name) for name in ("index", "key", "image", "base_image", "pins_sha256")},
             removed=removed,
             blanked=blanked,
             proof=proof.model_copy(update={"libraries": there}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from statistics import median
 
 from harness.config.plan import Plan
@@ -37,7 +38,7 @@ def observe(run: Run, plan: Plan, environment: str, what: Aspect, target: str) -
         seen = validated(name, record, target)
         if record is not None and record.arrays and seen.rates and plan.workload(workload).problem:
             truths = sketch_truths(load_arrays(run.folder / record.arrays))
-            seen = seen.model_copy(update={"truths": truths})
+            seen = replace(seen, truths=truths)
         found.append(seen)
     return found
 

@@ -98,7 +98,7 @@ def trial_of(
     """What one setting came to: rejected before it was timed, without a time, or compared."""
     why = refused.get(kernel) or fault(launches, kernel)
     if why is not None:
-        outcome = why.outcome.model_dump()
+        outcome = vars(why.outcome)
         return Trial(setting=setting, kernel=kernel, stage=why.stage, environment=why.environment, **outcome)
     compared, problem = compare(times_of(launches, incumbent), times_of(launches, kernel))
     if problem:

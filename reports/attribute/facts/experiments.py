@@ -173,7 +173,7 @@ def spreads(experiments: Iterable[Conditions], varied: str, wavers: bool = False
         groups: dict[tuple[str, ...], list[ConditionResult]] = {}
         for result in conditions.record.results:
             if not filling or (result.condition.pattern and result.condition.site):
-                alike = result.condition.model_dump(exclude={"label", varied}).values()
+                alike = {**vars(result.condition), "label": "", varied: ""}.values()
                 groups.setdefault(tuple(map(str, alike)), []).append(result)
         for group in groups.values():
             results = [result for result in group if result.status in protocol.RAN]
