@@ -60,11 +60,6 @@ def add_shared_options(parser: Parser) -> None:
         default="auto",
         help="auto (the default): experiments follow where correctness moved or something is wrong",
     )
-    what.add_argument(
-        "--profile",
-        action="store_true",
-        help="collect hardware counters of CUDA kernels too, by Nsight Compute, where it is installed",
-    )
     what.add_argument("--sample", type=int, default=0, metavar="N", help="KernelBench's sample number; default: 0")
     dtypes = ["float16", "bfloat16", "float32"]
     what.add_argument("--dtype", choices=dtypes, default="float32", help="of KernelBench problems; default: float32")
@@ -135,7 +130,6 @@ def run_options(options: argparse.Namespace) -> Options:
         shared_options(options),
         fresh=options.fresh,
         explain=options.explain == "auto" and problems is None,  # a hundred solutions may be wrong
-        profile=options.profile,
         kernelbench=problems,
     )
 

@@ -102,7 +102,6 @@ DETERMINES: Mapping[str, tuple[str, ...]] = {
     "conditions": (*CASE, "precision", "tolerances", "asked"),
     "checkers": (*CASE, "asked"),
     "compiled": (*CASE, "asked"),
-    "counters": (*CASE, "asked"),
     "profile": (*CASE, "asked"),
     "profile_of_reference": (
         "environment",
@@ -182,7 +181,6 @@ CODE: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "checkers": (("check",), ("experiments/checkers.py", *CALLS)),
     "compiled": (("compiled",), ("experiments/compiled.py", *ASKS)),
-    "counters": (("counters",), ("experiments/counters.py", *CALLS)),
     "profile": (("profile",), ("experiments/profile.py", *ASKS)),
     "profile_of_reference": (("profile",), ("experiments/profile.py", *ASKS)),
     "swap": (
@@ -205,7 +203,6 @@ ENDED_AT: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "conditions": ("build_s", "validation_s"),  # it builds probes
         "swap": ("validation_s",),
         "checkers": (),
-        "counters": (),
     }.items()
 }
 

@@ -1,4 +1,4 @@
-"""The kernel's C entry point, called from an executable of its own: what checkers and counters have in common."""
+"""The kernel's C entry point, called from an executable of its own: so that tools can look into it."""
 
 from __future__ import annotations
 

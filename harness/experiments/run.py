@@ -14,7 +14,6 @@ from typing import TypeVar
 from harness.errors import RecordError
 from harness.experiments.checkers import checkers_key, run_checkers
 from harness.experiments.conditions import conditions_key, run_conditions
-from harness.experiments.counters import COUNTERS, counters_key, run_counters
 from harness.experiments.jobs import Others, Trials, jobs_of
 from harness.experiments.plan import Case, Focus, Planned, is_one_of, is_wanted, plan_experiments, sequences
 from harness.experiments.profile import profile_key, run_profile
@@ -27,7 +26,6 @@ from harness.schema.experiment_records import (
     CheckersRecord,
     ConditionsExperiment,
     ConditionsRecord,
-    CountersRecord,
     ProfileRecord,
     SwapRecord,
 )
@@ -37,7 +35,7 @@ from harness.schema.storage import Run, load_record
 from harness.worker import protocol
 
 CHECKERS = "checkers"
-AnyExperiment = TypeVar("AnyExperiment", CheckersRecord, ConditionsRecord, CountersRecord, ProfileRecord, SwapRecord)
+AnyExperiment = TypeVar("AnyExperiment", CheckersRecord, ConditionsRecord, ProfileRecord, SwapRecord)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,33 +106,8 @@ def unexplained(run: Run) -> bool:
     return any(not path.exists() for path in wanted)
 
 
-def uncounted(run: Run) -> list[Cell]:
-    """The cells whose hardware counters are asked for and missing: of kernels that were called on a GPU and came back.
-
-    What could not be counted is tried again: a missing tool may be there by now.
-    """
-    on_gpus = (record for record in run.validations() if record.device == "cuda")
-    called = {cell_id(record) for record in on_gpus if record.status in protocol.RAN}
-    known = {cell_id(record) for record in run.experiments(CountersRecord) if record.status != protocol.NOT_RUN}
-    record = run.load()
-    return [cell for cell in record.cells if cell_id(cell) in called - known and cell.kernel not in record.pytorch]
-
-
-def cell_id(record: Cell | CountersRecord | ValidationRecord) -> tuple[str, str, str, Device]:
+def cell_id(record: Cell | ValidationRecord) -> tuple[str, str, str, Device]:
     return record.environment, record.kernel, record.workload, record.device
-
-
-def count(context: Context, display: Display) -> int:
-    """Collect the counters that the run lacks, one cell at a time. Returns how many were asked for."""
-
-    def missing() -> Iterator[Step]:
-        for cell in uncounted(context.run):
-            path = _path(context.run, cell, COUNTERS)
-            here = (cell.environment, cell.kernel, cell.device) in context.builds
-            if here and not _elsewhere(context, path, CountersRecord, counters_key(context, cell)):
-                yield _single(f"{COUNTERS}: {cell.id}", cell.device, path, partial(run_counters, context, cell))
-
-    return _run(context, display, missing())
 
 
 def explain(context: Context, display: Display, focus: Focus) -> int:

@@ -124,8 +124,8 @@ def cache_libraries(new: str, folder: str) -> None:
 
 
 def raise_loopback() -> None:
-    """The one interface of a new network namespace, which is down at first: compute-sanitizer and ncu talk to the
-    program that they look at through it (netdevice(7))."""
+    """The one interface of a new network namespace, which is down at first: compute-sanitizer talks to the program
+    that it looks at through it (netdevice(7))."""
     sock = libc.socket(AF_INET, SOCK_DGRAM, 0)
     check(sock, "socket")
     check(libc.ioctl(sock, ctypes.c_ulong(SIOCSIFFLAGS), struct.pack("16sH22x", b"lo", IFF_UP)), "raising lo")

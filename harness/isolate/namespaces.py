@@ -33,7 +33,7 @@ REFUSED_REMEDY = (
     "start it as root (with CAP_SYS_ADMIN), or allow user namespaces: sysctl user.max_user_namespaces=15000, "
     "kernel.unprivileged_userns_clone=1 (Debian), kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu)"
 )
-TRACERS = ("check", "counters")  # tasks whose tools look into the processes under test
+TRACERS = ("check",)  # tasks whose tools look into the processes under test
 PROBE_TIMEOUT_S = 30
 PROCESSORS = 8  # for as many of a machine, runs beside each other may have one more limit of processes
 

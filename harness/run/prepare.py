@@ -56,7 +56,6 @@ class Options:
     blocks: int | None = None  # only the first so many of the plan's; a later call goes on from there
     admit: bool = False  # whether only kernels are timed that `harness.experiments.admission` finds no fault with
     explain: bool = True  # whether experiments follow where something moved
-    profile: bool = False  # whether hardware counters of CUDA kernels are collected
     kernelbench: Folders | None = None  # pairs of files in place of the matrix's kernels
 
     @property

@@ -2,7 +2,6 @@
 
 experiments/<environment>/<kernel>-<device>/<workload>/<experiment>.json     ConditionsRecord, CheckersRecord
 experiments/<environment>/<kernel>-<device>/<workload>/profile-<target>.json ProfileRecord
-experiments/<environment>/<kernel>-cuda/<workload>/counters.json              CountersRecord
 experiments/<environment>/<kernel>-<device>/<workload>/component.json         ComponentsRecord
 experiments/swap/<kernel>-<device>/<workload>.json                           SwapRecord
 """
@@ -26,8 +25,6 @@ __all__ = [
     "ConditionResult",
     "ConditionsExperiment",
     "ConditionsRecord",
-    "CountersRecord",
-    "FunctionCounters",
     "Layout",
     "Line",
     "OperatorTime",
@@ -149,27 +146,3 @@ class ProfileRecord(CellRecord, wire.ProfileResult, kw_only=True):
     """Where one target's time goes in one environment, and, of a kernel in Python, which way it takes."""
 
     target: str
-
-
-class FunctionCounters(Record):
-    """One device function of one call, as Nsight Compute counted it. None: not counted."""
-
-    name: str
-    duration_us: float | None = None  # under the tool, which serialises and flushes caches
-    tensor_pct: float | None = None  # of its cycles, those with a tensor pipe active
-    dram_pct: float | None = None  # of what the device's memory can move
-    dram_bytes: float | None = None
-    occupancy_pct: float | None = None  # warps active, of an SM's most
-    bank_conflicts: float | None = None  # of shared memory
-    shared_wavefronts: float | None = None  # passes that shared memory took, conflicts in it
-    registers: int | None = None
-    # warps of a scheduler that wait for that reason, on average, for each issued instruction
-    stalls: dict[str, float] = field(default_factory=dict)
-
-
-class CountersRecord(CellRecord, kw_only=True):
-    """Hardware counters of one call of a kernel's C entry point, apart from every timing, where asked for."""
-
-    tool: str = ""  # ncu's version
-    functions: list[FunctionCounters] = field(default_factory=list)  # in the order of their launches
-    command: str = ""

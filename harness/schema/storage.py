@@ -39,7 +39,6 @@ from harness.schema.experiment_records import (
     CheckersRecord,
     ComponentsRecord,
     ConditionsRecord,
-    CountersRecord,
     ProfileRecord,
     SwapRecord,
 )
@@ -60,7 +59,6 @@ KINDS: dict[str, type[Message]] = {
     "conditions": ConditionsRecord,
     "checkers": CheckersRecord,
     "profile": ProfileRecord,
-    "counters": CountersRecord,
     "swap": SwapRecord,
     "components": ComponentsRecord,
     "compiled": CompiledRecord,
@@ -183,6 +181,7 @@ def _load_json(path: Path) -> Any:
 
 
 EXPERIMENTS = "experiments"
+GONE = ("counters.json",)  # experiments of earlier versions, which nobody reads any more
 NO_SPACE = ("No space left on device", "Disk quota exceeded")
 LOW_SPACE_BYTES, LOW_SPACE_SHARE = 1 << 30, 0.02  # what failed has freed what it had written
 
@@ -316,5 +315,8 @@ class Run:
 
     def experiments(self, model: type[AnyRecord]) -> list[AnyRecord]:
         """Those of a kind; all kinds share one folder."""
-        paths = sorted((self.folder / EXPERIMENTS).rglob("*.json"))
-        return [record for path in paths if isinstance(record := load_any(path), model)]
+        return [record for path in self.experiment_paths() if isinstance(record := load_any(path), model)]
+
+    def experiment_paths(self) -> list[Path]:
+        """Return the files of all experiments that this version knows."""
+        return [path for path in sorted((self.folder / EXPERIMENTS).rglob("*.json")) if path.name not in GONE]

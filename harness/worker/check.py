@@ -2,17 +2,11 @@
 
 It compiles and runs, and judges nothing: what the tools printed goes back as it is. Every tool runs twice, once with
 a fault planted that it must find. The executable, not this process, holds the code under test.
-
-`counters`: the same executable, called once under Nsight Compute. No Python and no PyTorch stands between, so every
-device function that is counted is the kernel's. ncu runs each device function several times, with other counters each
-time, and restores its memory in between. Caches are flushed before each, as before a single cold call; clocks stay as
-they are.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
-import glob
 import os
 import re
 import shlex
@@ -54,21 +48,6 @@ CUDA_OPTIONS = {"memcheck": ["--padding", str(64 << 10)]}
 AT_ONCE = 8  # compute-sanitizers: each takes one of ten ports to talk to its program through
 OPENMP = re.compile(r"^(GOMP_|GOACC_|omp_|__kmpc_)")
 BULK_COPIES = re.compile(r"\b(UBLKCP|UBLKRED|UBLKPF|UTMALDG|UTMASTG|UTMAREDG|UTMAPF)\b")
-# By their names since Volta, the same on sm_80, sm_89 and sm_90 (`ncu --query-metrics --chips ga100`, ad102, gh100).
-METRICS = (
-    "gpu__time_duration.sum",
-    "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
-    "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
-    "dram__bytes.sum",
-    "sm__warps_active.avg.pct_of_peak_sustained_active",
-    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
-    "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
-    "launch__registers_per_thread",
-    "regex:^smsp__average_warps_issue_stalled_.*_per_issue_active",
-)
-NCU_OPTIONS = ("--csv", "--page", "raw", "--print-units", "base", "--cache-control", "all", "--clock-control", "none")
-# Where NVIDIA's own packages put it, the newest last.
-PACKAGED = "/opt/nvidia/nsight-compute/*/ncu"
 
 
 def check(request: wire.CallRequest) -> wire.CheckResult:
@@ -77,26 +56,6 @@ def check(request: wire.CallRequest) -> wire.CheckResult:
     with tempfile.TemporaryDirectory(dir=os.environ.get("HOME")) as folder:
         (_cuda if request.device == "cuda" else _cpu)(request, folder, result)
     return result
-
-
-def counters(request: wire.CallRequest) -> wire.CountersResult:
-    """For device cuda."""
-    result = wire.CountersResult(protocol.OK)
-    with tempfile.TemporaryDirectory() as folder:
-        nvcc, ncu = need_cuda(find_ncu, "ncu is missing; it comes with the CUDA toolkit (nsight-compute)")
-        result.tool = (tools.attempt([ncu, "--version"], request.run_s)[1].strip().splitlines() or [""])[-1]
-        program = Program(request, folder)
-        executable = link_cuda(nvcc, request, folder, result.builds)
-        if executable is not None:
-            before = [ncu, *NCU_OPTIONS, "--metrics", ",".join(METRICS)]
-            result.run = program.run(executable, ("call", "ncu", ""), 0, before=before)
-    return result
-
-
-def find_ncu(folder: str) -> str | None:
-    """ncu beside nvcc, on the PATH, or where NVIDIA's packages put it; None."""
-    found = shutil.which("ncu", path=folder) or shutil.which("ncu")
-    return found or next(reversed(sorted(glob.glob(PACKAGED))), None)
 
 
 class Program:

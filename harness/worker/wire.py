@@ -911,12 +911,6 @@ class CheckResult(Outcome):
     runs: List[Called] = field(default_factory=list)
 
 
-class CountersResult(Outcome):
-    tool: str = ""
-    builds: Dict[str, Compiled] = field(default_factory=dict)
-    run: Optional[Called] = None
-
-
 class ProfileRequest(CaseRequest):
     kernel: Optional[KernelRequest]  # for the target `kernel`
     target: str
@@ -1009,6 +1003,5 @@ TASKS: Mapping[str, Task] = {
     "link": Task(LinkRequest, Outcome, "library"),
     "check": Task(CallRequest, CheckResult),
     "profile": Task(ProfileRequest, ProfileResult),
-    "counters": Task(CallRequest, CountersResult, "check"),
     "compiled": Task(CompiledRequest, CompiledResult),
 }

@@ -217,7 +217,6 @@ class Exchange:
             derived=derived,
             blocks=None if question.timed else 0,
             explain=False,
-            profile=False,
             kernelbench=None,
             fresh=False,
         )

@@ -15,7 +15,7 @@ from harness.errors import BUILD_FAILED, INFRASTRUCTURE, InputError
 from harness.experiments.admission import admit
 from harness.experiments.compiled import sample_all, unsampled
 from harness.experiments.plan import Focus
-from harness.experiments.run import count, explain, uncounted, unexplained
+from harness.experiments.run import explain, unexplained
 from harness.gpu import use
 from harness.isolate.choose import make_executor
 from harness.isolate.process import kill_leftovers
@@ -153,7 +153,6 @@ def _finish(
         and not uncompared(plan, run)
         and not unsampled(options.root, prepared.matrix, plan, run)
         and not (options.explain and unexplained(run))
-        and not (options.profile and uncounted(run))
     ):
         print("nothing changed since this run was finished: its records are reported again (--fresh measures anew)")
         return _codes(run)
@@ -180,9 +179,6 @@ def _finish(
                 display.note(f"some rows are undecided: {len(due)} launches more, {_up_to(plan)}")
         if options.explain:
             _explain(context, display, Focus())
-        # Last, so that nothing that is timed runs beside it or after what it does to a GPU's clocks.
-        if options.profile and not count(context, display):
-            display.note("hardware counters: none to collect; no CUDA kernel was called here, or all are recorded")
     return _codes(run)
 
 

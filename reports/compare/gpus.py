@@ -1,5 +1,4 @@
-"""The GPUs of a run: their state, their measured peaks and what times amount to beside them, what ran, and hardware
-counters. Pure.
+"""The GPUs of a run: their state, their measured peaks and what times amount to beside them, and what ran. Pure.
 
 A share's peak is measured, not taken from a data sheet: a large matrix product of the workload's dtype, and a large
 copy within the device's memory. Replays may find their inputs in the cache, so a hot share of the copy can exceed 100%.
@@ -9,11 +8,10 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from harness.schema.environment_records import CeilingRecord
-from harness.schema.experiment_records import CountersRecord, FunctionCounters
 from harness.schema.records import LaunchRecord
 from harness.schema.run_records import Cell, GpuFacts, WorkloadInfo
 from reports.load.evidence import Evidence
@@ -23,7 +21,6 @@ from reports.text import apart, span, words
 # An environment's SM clock this far from the baseline's moves latency by as much.
 CLOCK_MOVED = 0.01
 OPERATOR = "aten::"
-STALLS_SHOWN = 3
 
 
 class Card(GpuFacts):
@@ -227,56 +224,3 @@ def rates(info: WorkloadInfo | None, ceiling: CeilingRecord | None, message: str
         gbps_share=gbps / copy if gbps and copy else None,
         message=f"no peak was measured for {' and '.join(missing)}" if missing else "",
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Counted:
-    """Hardware counters of one device function on a workload; the message says why `function` is None."""
-
-    workload: str
-    kernel: str
-    environment: str
-    record: str
-    function: FunctionCounters | None = None
-    message: str = ""
-
-    @property
-    def name(self) -> str:
-        """Without result and parameters."""
-        name = self.function.name if self.function is not None else ""
-        return (name[: name.rindex("(")] if name.endswith(")") else name).removeprefix("void ")
-
-    @property
-    def conflicts_per_wavefront(self) -> float | None:
-        """The share of shared-memory passes that bank conflicts added; None where it was not used."""
-        counted = self.function
-        if counted is None or counted.bank_conflicts is None or not counted.shared_wavefronts:
-            return None
-        return counted.bank_conflicts / counted.shared_wavefronts
-
-    @property
-    def stalls(self) -> list[tuple[str, float]]:
-        """The most frequent stall reasons, each with its share of all stalled warps."""
-        found = self.function.stalls if self.function is not None else {}
-        total = sum(found.values())
-        ranked = sorted(found.items(), key=lambda item: -item[1])[:STALLS_SHOWN]
-        return [(words(reason), value / total) for reason, value in ranked if total > 0]
-
-
-def counted(evidence: Evidence) -> list[Counted]:
-    """In the run's order of workloads, kernels and environments."""
-    run = evidence.run
-    order = [
-        (environment, kernel.name, workload.id, "cuda")
-        for workload in run.workloads
-        for kernel in run.kernels
-        for environment in run.environments
-    ]
-    return [row for key in order if key in evidence.counters for row in _functions(*evidence.counters[key])]
-
-
-def _functions(record: CountersRecord, pointer: str) -> list[Counted]:
-    row = Counted(workload=record.workload, kernel=record.kernel, environment=record.environment, record=pointer)
-    if record.status != "ok":
-        return [replace(row, message=f"{words(record.status)}: {record.message}")]
-    return [replace(row, function=function) for function in record.functions]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from harness.errors import InputError
-from harness.schema.experiment_records import CheckersRecord, ConditionsRecord, CountersRecord, ProfileRecord
+from harness.schema.experiment_records import CheckersRecord, ConditionsRecord, ProfileRecord
 from harness.schema.run_records import Cell, Fallback, KernelInfo, RunRecord, Side, WorkloadInfo
 from harness.schema.storage import Run, save_record
 from reports.load.evidence import Evidence, cell_of, load_evidence
@@ -177,12 +177,11 @@ def _copy(evidence: Evidence, environment: str, name: str, cells: list[Cell], ma
 
 def _experiments(
     evidence: Evidence,
-) -> Iterator[tuple[ConditionsRecord | CheckersRecord | CountersRecord | ProfileRecord, str]]:
+) -> Iterator[tuple[ConditionsRecord | CheckersRecord | ProfileRecord, str]]:
     """Those within one environment, each with its path."""
     for several in (evidence.conditions, evidence.checkers):
         for entries in several.values():
             yield from entries
-    yield from evidence.counters.values()
     yield from evidence.profiles.values()
 
 

@@ -20,7 +20,6 @@ from harness.schema.experiment_records import (
     CheckersRecord,
     ComponentsRecord,
     ConditionsRecord,
-    CountersRecord,
     ProfileRecord,
     SwapRecord,
 )
@@ -59,7 +58,6 @@ class Evidence:
     # Experiments, each with the record's path.
     conditions: dict[Keyed, list[tuple[ConditionsRecord, str]]] = field(default_factory=dict)
     checkers: dict[Keyed, list[tuple[CheckersRecord, str]]] = field(default_factory=dict)
-    counters: dict[Keyed, tuple[CountersRecord, str]] = field(default_factory=dict)
     profiles: dict[Keyed, tuple[ProfileRecord, str]] = field(default_factory=dict)
     swaps: dict[Keyed, tuple[SwapRecord, str]] = field(default_factory=dict)
     components: dict[Keyed, tuple[ComponentsRecord, str]] = field(default_factory=dict)
@@ -274,14 +272,11 @@ def _refuse_doubled(run: Run, launches: Sequence[LaunchRecord]) -> None:
         seen |= own
 
 
-AnyExperiment = (
-    ConditionsRecord | CheckersRecord | ComponentsRecord | CompiledRecord | CountersRecord | ProfileRecord | SwapRecord
-)
+AnyExperiment = ConditionsRecord | CheckersRecord | ComponentsRecord | CompiledRecord | ProfileRecord | SwapRecord
 # By type of record, the field of `Evidence`.
 EXPERIMENTS: dict[type[Outcome], str] = {
     ConditionsRecord: "conditions",
     CheckersRecord: "checkers",
-    CountersRecord: "counters",
     ProfileRecord: "profiles",
     SwapRecord: "swaps",
     ComponentsRecord: "components",
@@ -291,7 +286,7 @@ EXPERIMENTS: dict[type[Outcome], str] = {
 
 def _experiments(run: Run) -> dict[str, Any]:
     found: dict[str, dict[Keyed, Any]] = {name: {} for name in EXPERIMENTS.values()}
-    for path in sorted((run.folder / "experiments").rglob("*.json")):
+    for path in run.experiment_paths():
         record = load_any(path)
         if not isinstance(record, AnyExperiment):
             raise RecordError(str(path), f"is a {KIND_OF[type(record)]} record, and stands among experiments")

@@ -14,7 +14,7 @@ from harness.schema.run_records import WorkloadInfo
 from reports import model
 from reports.attribute.causes import GRADES, NOTHING_MOVED
 from reports.compare.factors import crossing
-from reports.compare.gpus import Ran, counted
+from reports.compare.gpus import Ran
 from reports.compare.kernelbench import Solution
 from reports.compare.rows import SUBJECTS, significance
 from reports.model import Comparison
@@ -141,7 +141,6 @@ def render_page(report: Report) -> str:
         drift_references=list(dict.fromkeys(name for line in drifts for name in line["cells"])),
         confidence=percent(report.evidence.confidence),
         measured=measured_groups(report),
-        counted=counted(report.evidence),
         solutions=solutions_by_problem(report),
         ran=ran_table(report),
         defaults={name: default_choices(report, name) for name in report.evidence.run.environments},

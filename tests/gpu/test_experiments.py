@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from harness.experiments.checkers import COMPUTE, cuda_results
-from harness.experiments.counters import read_run
 from harness.experiments.executable import DRIVER
 from harness.schema.experiment_records import CheckerResult, OperatorTime
 from harness.tools import cuda_compiler
@@ -100,20 +99,6 @@ def test_memcheck_finds_what_is_out_of_bounds(here: Here, built: Built, fault: s
     result = checked(here, fault)["memcheck"]
     assert result.status == "wrong" and result.findings[0].kind == "out_of_bounds", result
     assert any(place in result.findings[0].where for place in places)
-
-
-def test_counters_tell_of_the_one_device_function(here: Here, built: Built) -> None:
-    built("shipped")
-    result = here.result("counters", call_request(here, "shipped"))
-    if result["status"] == "not_run" and "ncu" in result["message"]:
-        pytest.skip(result["message"])
-    found = read_run(codec.read(wire.CountersResult, answered(result)))
-    assert found["status"] == "ok", (found["message"], found["log_excerpt"])
-    (function,) = found["functions"]
-    print(function)
-    assert "forward" in function.name and function.registers and 1 < function.duration_us < 1000
-    assert function.tensor_pct == 0 and 0 < function.occupancy_pct <= 100 and function.stalls
-    assert None not in (function.dram_pct, function.dram_bytes, function.bank_conflicts, function.shared_wavefronts)
 
 
 @pytest.mark.parametrize("target", ["kernel", *REFERENCES])

@@ -31,7 +31,7 @@ from tests.unit.worlds import DEVICES, FACTS, FILES, READS, A, B, all_keys, chan
 Where = tuple[str, str, str, str]  # kind, environment, kernel, device
 EVERYWHERE = set(all_keys(*made_plan(matrix_value())))
 ENVIRONMENTS, KERNELS = (A, B), tuple(READS)
-ON_A_KERNEL = ("validation", "conditions", "checkers", "compiled", "counters", "profile")
+ON_A_KERNEL = ("validation", "conditions", "checkers", "compiled", "profile")
 NOTHING: set[Where] = set()
 RUN: Where = ("run", "", "", "")
 

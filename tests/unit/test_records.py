@@ -90,3 +90,12 @@ def test_the_paths_of_records_differ_for_every_cell(tmp_path: Path) -> None:
     own.rename(other)
     with pytest.raises(RecordError, match=r"999\.json: stands under another record's name"):
         run.launches()
+
+
+def test_experiments_of_earlier_versions_are_left_out(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    for name in ("poison", "counters"):
+        path = run.experiment_path("e", "k", "cuda", "w", name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}")
+    assert [path.name for path in run.experiment_paths()] == ["poison.json"]

@@ -131,7 +131,7 @@ def all_keys(plan: Plan, matrix: Matrix) -> dict[tuple[str, str, str, str], dict
             if kind == "build" or build.kernel == "plain":
                 add("", Place(kind=kind, environment=build.environment, kernel=build.kernel, device=build.device))
     for cell in plan.cells:
-        for kind in ("validation", "conditions", "checkers", "counters", "profile", "profile_of_reference"):
+        for kind in ("validation", "conditions", "checkers", "profile", "profile_of_reference"):
             add(cell.workload, Place(kind=kind, **vars(cell)))
         if plan.workload(cell.workload).problem:
             continue  # it has no object code
