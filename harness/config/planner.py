@@ -22,7 +22,6 @@ from harness.worker import protocol
 
 QUICK_LAUNCHES, QUICK_EFFECT = 3, 0.3  # what so few can tell: what is slower by this much, or is not
 MOST_LAUNCHES = 4  # times those planned, while rows stay undecided
-QUICK_MOST_LAUNCHES = 8  # from which on an outlier has no weight: `harness.stats.effects`
 QUICK_TRIALS = 2
 QUICK_EXTRA_TRIALS = 1
 QUICK_PROBLEM_TRIALS = 4
@@ -188,10 +187,8 @@ def plan_run(
     launches_each = selection.launches or (min(matrix.launches, QUICK_LAUNCHES) if selection.quick else matrix.launches)
     most_launches = launches_each
     comparable = selection.mode == "matrix" and len(measured) > 1 and kernelbench is None
-    if comparable and selection.launches is None:
+    if comparable and selection.launches is None and not selection.quick:
         most_launches = matrix.most_launches or MOST_LAUNCHES * launches_each
-        if selection.quick:
-            most_launches = max(launches_each, min(most_launches, QUICK_MOST_LAUNCHES))
     wanted = {(cell.environment, cell.kernel, cell.device) for cell in cells}
     runnable_keys = [(each.environment, each.kernel, each.device) for each in builds if each.runnable]
     launches = interleave([each for each in runnable_keys if each in wanted], most_launches, matrix.seed)

@@ -32,7 +32,7 @@ from harness.schema.storage import Run, load_record
 from harness.worker import channel, protocol, wire
 from harness.worker.protocol import Fault
 
-MEMORY_LAUNCHES = 5  # it differs little from launch to launch
+MEMORY_LAUNCHES, QUICK_MEMORY_LAUNCHES = 5, 2  # it differs little from launch to launch
 AHEAD_CORES = 8  # processors with which the next launch gets ready while this one measures a GPU
 
 
@@ -267,7 +267,7 @@ class Launch:
             },
             decides=plan.tolerances.decides,
             precision=plan.kernel(planned.kernel).precision,
-            memory=planned.index < MEMORY_LAUNCHES,
+            memory=planned.index < (QUICK_MEMORY_LAUNCHES if plan.quick else MEMORY_LAUNCHES),
         )
         return context.task(
             "time",

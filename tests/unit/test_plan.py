@@ -113,7 +113,7 @@ def test_more_launches_than_planned_are_made_only_where_environments_are_compare
     for asked, selection, counts in (
         (matrix, Selection(), (10, 40)),
         (said, Selection(), (3, 7)),
-        (matrix, Selection(quick=True), (3, 8)),
+        (matrix, Selection(quick=True), (3, 3)),
         (matrix, Selection(launches=6), (6, 6)),
         (matrix, Selection(mode="eval", torch="2.5.0"), (10, 10)),
     ):
