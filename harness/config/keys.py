@@ -173,7 +173,6 @@ CODE: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "experiments/condition_list.py",
             "experiments/shrink.py",
             "experiments/probes.py",
-            "experiments/second_device.py",
             "csrc/probes/poison.cpp",
             "csrc/probes/poison.cu",
             *ASKS,

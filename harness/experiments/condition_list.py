@@ -57,7 +57,6 @@ def conditions_of(
     references: Sequence[str],
     *,
     problem: bool,
-    second_gpu: bool = False,
     recipes: Sequence[str] = (),
     others: Sequence[str] = (),
     sizes: Sequence[Condition] = (),
@@ -76,8 +75,6 @@ def conditions_of(
         ]
     if experiment == "inputs":
         return _inputs(device, problem)
-    if experiment == "places":
-        return [Condition(label="on the current GPU"), Condition(label="on a second GPU", gpu="second")] * second_gpu
     if experiment == "history":
         label = "{}: call after call, fresh process {}".format
         return [
@@ -99,8 +96,6 @@ def conditions_of(
         return [
             Condition(label="as validated"),
             Condition(label="inputs and weights in float64", dtype="float64"),
-            Condition(label="made anew", integers="as_asked"),
-            Condition(label="integers in 64 bits", integers="int64"),
         ]
     return [
         Condition(label=f"{SAME_CALLS} times, alone"),

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from harness.experiments import second_device
 from harness.experiments.condition_list import sized
 from harness.experiments.jobs import MOST_BYTES, Job, Others, Trials, in_processes, jobs_of, merge
 from harness.experiments.probes import SITES, build_probe
@@ -163,15 +162,6 @@ class Session:
 
     def _run_all(self, jobs: list[Job]) -> list[Job]:
         """Run jobs in one process, and in others what is left when it ends early. Gives those that left something."""
-        if jobs[0].condition.gpu == "current":
-            return self._run_here(jobs)
-        with second_device.held_for(self.context.gpu) as ours:
-            if not ours:
-                for job in jobs:
-                    self._fail(job, "not_run", "another run is measuring on the second GPU")
-            return self._run_here(jobs)
-
-    def _run_here(self, jobs: list[Job]) -> list[Job]:
         left = [job for job in jobs if job.number not in self.results]
         ran: list[Job] = []
         while left:
@@ -248,8 +238,6 @@ class Session:
         variables = self.context.plan.variables[self._variables_of(condition)]
         if condition is not None and condition.site == "heap":
             variables = with_bare_heap(variables)
-        if condition is not None and condition.gpu == "second":
-            variables = {**variables, **second_device.variables(self.context.gpu)}
         return self.context.task(
             name,
             request,

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.experiments import second_device
 from harness.experiments.condition_list import SAME_CALLS, conditions_of, size_conditions
 from harness.run.context import Context
 from harness.schema.experiment_records import Condition, ConditionResult, ConditionsExperiment
@@ -38,9 +37,8 @@ class Job:
         """Whether it must be the first thing that its process does, or its process has other variables, or
         its kernel is made otherwise for good."""
         condition = self.condition
-        made_otherwise = bool(condition.dtype or condition.integers)
-        elsewhere = self.experiment == "variables" or condition.gpu == "second"
-        return condition.before == "fresh" or elsewhere or made_otherwise or bool(condition.told)
+        made_otherwise = bool(condition.dtype or condition.told)
+        return condition.before == "fresh" or self.experiment == "variables" or made_otherwise
 
     @property
     def bytes(self) -> int:
@@ -81,7 +79,6 @@ def jobs_of(
             recipes=tuple(trials) if experiment == "history" else tuple(trials)[:1],
             others=others.get(experiment, ()),
             sizes=size_conditions(workload) if experiment == "lengths" else (),
-            second_gpu=experiment == "places" and second_device.of(context.gpu) is not None,
         )
     ]
     output_bytes = int((workload.bytes or 4 << 20) / (2 if workload.backward else 4))

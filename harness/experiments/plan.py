@@ -24,7 +24,6 @@ from harness.worker import protocol
 
 EXPERIMENTS: tuple[ConditionsExperiment, ...] = ("poison", "predecessor", "inputs", "repeat")
 UPCAST: tuple[ConditionsExperiment, ...] = ("wider",)  # of kernels in Python, which take what type they are given
-SECOND_DEVICE: tuple[ConditionsExperiment, ...] = ("places",)  # of kernels that keep nothing on a GPU
 LENGTHS: tuple[ConditionsExperiment, ...] = ("lengths",)  # of kernels that take any sequence length
 TRIALS = 5
 SEQUENCE_TRIALS, SEQUENCE_RECIPES = 4, 2  # of a sequence of calls, and how many sequences
@@ -108,8 +107,6 @@ def plan_experiments(
         case, note = _case(run.baseline, rows, codes, focus)
         if case is not None:
             case = replace(case, others=_others(case.environments, environments, python=workload in run.problems))
-            if device == "cuda" and workload not in run.problems:
-                case = replace(case, experiments=(*case.experiments, *SECOND_DEVICE))
             crashed = any(row.status == protocol.CRASHED and row.environment in case.environments for row in rows)
             if case.failing or (crashed and workload not in run.problems):
                 more = UPCAST if workload in run.problems else LENGTHS

@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 ConditionsExperiment = Literal[
-    "repeat", "poison", "predecessor", "inputs", "history", "variables", "version", "wider", "lengths", "places"
+    "repeat", "poison", "predecessor", "inputs", "history", "variables", "version", "wider", "lengths"
 ]
 # What a kernel must pass before it is timed, and its time: harness/experiments/admission.py.
 Stage = Literal["build", "correctness", "repeat", "poison", "time"]

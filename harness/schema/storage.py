@@ -181,7 +181,7 @@ def _load_json(path: Path) -> Any:
 
 
 EXPERIMENTS = "experiments"
-GONE = ("counters.json",)  # experiments of earlier versions, which nobody reads any more
+GONE = ("counters.json", "places.json")  # experiments of earlier versions, which nobody reads any more
 NO_SPACE = ("No space left on device", "Disk quota exceeded")
 LOW_SPACE_BYTES, LOW_SPACE_SHARE = 1 << 30, 0.02  # what failed has freed what it had written
 

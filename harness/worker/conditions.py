@@ -14,21 +14,16 @@ import hashlib
 import os
 import threading
 import time
-from typing import Any, Callable, ContextManager, Iterator
+from typing import Any, Callable, Iterator
 
 import torch
-from torch.overrides import TorchFunctionMode
 
-from . import blame, codec, integrity, kernels, poisoning, protocol, tensors, versions, wire
+from . import codec, integrity, kernels, poisoning, protocol, tensors, versions, wire
 from . import workload as workloads
 from .loading import load_kernel
 
 DELAY_CYCLES = 20000000  # 10 ms or so of the side stream's waiting before it has the inputs
-DONE, LEAST_CALLS, SECOND, BUSY_BYTES, BUSY_SIZE = "done.json", 4, "cuda:1", 1 << 20, 2048
-NARROWER = [torch.int8, torch.uint8, torch.int16, torch.int32]
-NARROWER += [getattr(torch, name) for name in ("uint16", "uint32") if hasattr(torch, name)]
-CASTS = (torch.Tensor.char, torch.Tensor.byte, torch.Tensor.short, torch.Tensor.int)
-SAME_BITS = (torch.Tensor.view, torch.frombuffer, torch.from_file)  # by another name, and not another number
+DONE, LEAST_CALLS, BUSY_BYTES, BUSY_SIZE = "done.json", 4, 1 << 20, 2048
 
 
 def conditions(request: wire.ConditionsRequest) -> wire.Outcome:
@@ -44,7 +39,7 @@ def conditions(request: wire.ConditionsRequest) -> wire.Outcome:
     device = request.kernel.device
     for index, job in enumerate(Job(kernel, workload, request, job) for job in request.jobs):
         os.makedirs(job.folder, exist_ok=True)
-        if index == 0 and job.condition.before != "fresh" and not job.made_otherwise:
+        if index == 0 and job.condition.before != "fresh" and not job.condition.dtype:
             _warm_up(job)
         protocol.write_json(os.path.join(job.folder, DONE), codec.dump(_run_job(job)))
         if tensors.lost(device):  # nothing runs on the device again in this process
@@ -64,11 +59,9 @@ class Job:
         job: wire.JobRequest,
     ) -> None:
         self.condition = job.condition
-        self.made_otherwise = bool(self.condition.dtype or self.condition.integers)
         self.workload = workload.on(self.condition.recipe).of_sizes(self.condition.sizes)
         self.kernel = kernel.on(self.workload)
         self.device = request.kernel.device
-        self.place = SECOND if self.condition.gpu == "second" else self.device
         self.seed, self.trials = request.seed, job.trials
         self.repeats, self.patience_s = job.repeats, job.patience_s
         self.folder, self.libraries = os.path.join(request.out, str(job.number)), request.libraries
@@ -76,7 +69,7 @@ class Job:
 
     def arguments(self, arrays: list[Any]) -> list[Any]:
         """The same numbers, in the type that is asked for and as they shall lie in memory."""
-        made = self.workload.arguments(arrays, self.place)
+        made = self.workload.arguments(arrays, self.device)
         made = [tensors.arrange(each, self.condition.layout) for each in made]
         if site := self._site(made):
             made = [tensors.each_tensor(each, site.place) for each in made]
@@ -92,12 +85,6 @@ class Job:
             size_bytes = 2 * sum(tensor.numel() * tensor.element_size() for tensor in tensors.flat(arguments))
             self.site = poisoning.SITES[site](self.device, data, pattern, size_bytes, self.libraries.get(site))
         return self.site
-
-    def mode(self) -> ContextManager[object]:
-        """A context in which the kernel is made anew and called."""
-        if not self.condition.integers:
-            return contextlib.nullcontext()
-        return AskedIntegers(wide=self.condition.integers == "int64")
 
     def prepare(self, arguments: list[Any], fresh: Callable[[], list[Any]]) -> Callable[[], Any]:
         """Return what happens just before the call; `wire.Failed` where it cannot. A model may write to `fresh`."""
@@ -144,10 +131,9 @@ def _run_job(job: Job) -> wire.JobResult:
     beside = busy(job.device) if job.condition.load == "beside" else contextlib.nullcontext()
     deadline = time.monotonic() + job.patience_s
     try:
-        if job.place == SECOND and torch.cuda.device_count() < 2:
-            raise wire.Failed(protocol.NOT_RUN, "no second GPU is visible here")
-        if job.made_otherwise:
-            _make_otherwise(job)
+        if job.condition.dtype:
+            assert isinstance(job.kernel, kernels.Model)
+            job.kernel.cast(job.condition.dtype)
         with beside:
             for trial in job.trials:
                 arrays = job.workload.arrays(job.condition.recipe, trial, job.seed)
@@ -166,19 +152,10 @@ def _run_job(job: Job) -> wire.JobResult:
             raise wire.Failed(protocol.NOT_RUN, "its file did not ask for PyTorch's version")
     except wire.Failed as error:
         result.fail(error)
-        unusual = job.condition.layout != "contiguous" or job.made_otherwise or job.place == SECOND
+        unusual = job.condition.layout != "contiguous" or bool(job.condition.dtype)
         if unusual and error.status == protocol.CRASHED and not tensors.lost(job.device):
             result.status = protocol.UNSUPPORTED
     return result
-
-
-def _make_otherwise(job: Job) -> None:
-    assert isinstance(job.kernel, kernels.Model)
-    if job.condition.dtype:
-        job.kernel.cast(job.condition.dtype)
-    if job.condition.integers:
-        with job.mode():
-            job.kernel.make()
 
 
 def _enough(ran: list[int], deadline: float) -> bool:
@@ -191,26 +168,19 @@ def _call(job: Job, arrays: list[Any], trial: int) -> tuple[Any, bytes]:
     before = job.prepare(arguments, lambda: job.arguments(arrays))
     call = job.kernel.bind(arguments, fill=job.fill)
     run = on_a_side_stream if job.condition.stream == "side" else directly
-    _wait_for_all(job)
+    tensors.synchronise(job.device)
     job.workload.reseed()
     try:
         with kernels.blamed(f"trial {trial}"):
-            with torch.no_grad(), job.mode():
+            with torch.no_grad():
                 output = run(arguments, before, call)
-            _wait_for_all(job)
+            tensors.synchronise(job.device)
         output = kernels.checked(output, job.workload, job.device)
         with kernels.blamed(f"reading the output of trial {trial}"):
             return output, tensors.to_bytes(output)
     finally:
         if job.site is not None:
             job.site.after()
-
-
-def _wait_for_all(job: Job) -> None:
-    """Whichever GPU the work went to."""
-    if job.place == SECOND:
-        torch.cuda.synchronize(SECOND)
-    tensors.synchronise(job.device)
 
 
 def directly(_arguments: list[Any], before: Callable[[], Any], call: kernels.Call) -> Any:
@@ -272,30 +242,3 @@ def _keep_a_stream_busy(stop: threading.Event) -> None:
             for _ in range(20):
                 torch.mm(matrix, matrix, out=product)
             torch.cuda.current_stream().synchronize()
-
-
-class AskedIntegers(TorchFunctionMode):  # type: ignore[misc]
-    """Integers of 64 bits wherever a call in this thread names fewer, by a type or by its method, so that none wraps.
-
-    `wide`: 64 bits are given in place of fewer. Otherwise nothing is changed, which is the control: under any such mode
-    PyTorch's own modules leave their fast paths. Not seen: types that a text or a legacy class names
-    (``torch.CharTensor``), arrays of NumPy, and what runs inside TorchScript. Tensors that are given keep their types.
-    """
-
-    def __init__(self, wide: bool) -> None:
-        super().__init__()
-        self.wide = wide
-
-    @blame.enters_subject
-    def __torch_function__(self, function: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if self.wide and function in CASTS:
-            return torch.Tensor.long(args[0])
-        if self.wide and function not in SAME_BITS:
-            args = [_wide(value) for value in args]
-            kwargs = {name: _wide(value) for name, value in kwargs.items()}
-        return function(*args, **kwargs)
-
-
-def _wide(value: Any) -> Any:
-    return torch.int64 if isinstance(value, torch.dtype) and value in NARROWER else value

@@ -195,8 +195,6 @@ class Condition(Request):
     recipe: str = "independent"  # of the inputs; see harness/worker/inputs.py
     layout: Layout = "contiguous"
     stream: Literal["current", "side"] = "current"
-    # second: the tensors are on another GPU than the current one, after a call with tensors on that
-    gpu: Literal["current", "second"] = "current"
     site: Site = ""
     pattern: Pattern = ""
     # what ran just before: '' nothing, 'fresh' a new process, 'unrelated' another operator, or a reference's name
@@ -205,9 +203,6 @@ class Condition(Request):
     variables_of: str = ""  # the environment whose variables the process has; '' its own
     told: str = ""  # what a kernel in Python reads as PyTorch's version, and nobody else; '' not told
     dtype: Literal["", "float64"] = ""  # to which inputs and weights are cast; '' as they are
-    # what a kernel in Python, made anew, gets where it asks PyTorch for integers of fewer bits than 64: as it asks,
-    # or 64; '' not made anew
-    integers: Literal["", "as_asked", "int64"] = ""
     batch: int = 0  # of Q, K and V; 0: the workload's
     heads: int = 0  # of Q, K and V; 0: the workload's
     seq_len: int = 0  # rows of Q, K and V; 0: the workload's
@@ -217,7 +212,7 @@ class Condition(Request):
     @property
     def as_laid_out(self) -> bool:
         """Whether tensors lie, and calls are enqueued, as in validation."""
-        return (self.layout, self.stream, self.gpu) == ("contiguous", "current", "current")
+        return (self.layout, self.stream) == ("contiguous", "current")
 
     @property
     def sizes(self) -> Tuple[int, int, int, int]:

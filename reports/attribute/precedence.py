@@ -79,8 +79,6 @@ RULES: tuple[Rule, ...] = (
     inputs.right_when_smaller,
     inputs.masked_by_inputs,
     inputs.right_when_upcast,
-    inputs.right_in_wider_integers,
-    calls.second_device,
     tolerances.tolerance_too_tight,
     tolerances.tolerance_too_loose,
     verdicts.stops_everywhere,

@@ -61,8 +61,6 @@ SENTENCES = {
     "race": "{kernel} has a race: {shown}.",
     "wrong_stream": "{kernel} works on another stream than the one it is given: it does not wait for earlier work on "
     "that stream, and later work does not wait for it.",
-    "second_device": "{kernel} is right if its tensors are on the current GPU, and fails if they are on another one. "
-    "A test on one GPU cannot show that.",
     "writes_inputs": "{kernel} writes to its inputs, so whatever uses them next computes from other numbers.",
     "keeps_state": "{kernel}'s output depends on earlier calls: the same inputs give another output after other calls.",
     "drawn_once": "{kernel} gives another output in each process on the same inputs: it computes from something that "
@@ -121,8 +119,6 @@ SENTENCES = {
     "number that it computes overflows (or underflows) its type{logits}.",
     "right_when_upcast": "{subject} gives NaN or infinity in its type, and is right in a wider one: a number that it "
     "computes overflows (or underflows) its type.",
-    "right_in_wider_integers": "{kernel} is right with 64-bit integers in place of the narrower ones that it asks "
-    "for: one of those overflows.",
     "masked": "{kernel} is wrong, and some test inputs hide it: {which}.",
     # tolerances, and what was so all along
     "too_tight": "{subject} is as exact {exact}, but the rule {rule} refuses it: the tolerance is too tight for "
@@ -184,7 +180,6 @@ EXPLAINED = frozenset(
         "out_of_bounds",
         "race",
         "wrong_stream",
-        "second_device",
         "writes_inputs",
         "keeps_state",
         "drawn_once",

@@ -191,22 +191,16 @@ FAR = "torch.nn.functional.softplus(60 * x)"
 @pytest.mark.parametrize(
     ("model", "solution", "seen"),
     [
-        (FAR, "torch.log1p(torch.exp(60 * x))", [("wrong", 1), ("ok", 0), ("wrong", 1), ("wrong", 1)]),
-        (FAR, "torch.log1p(torch.exp(-x))", [("wrong", 0)] * 4),
-        (
-            "x + 300",
-            "x + torch.tensor(300).to(dtype=torch.int8)",
-            [*[("wrong", 0)] * 3, ("ok", 0)],
-        ),
-        ("x + 300", "x + torch.arange(300, 301).byte()", [*[("wrong", 0)] * 3, ("ok", 0)]),
-        ("x + 300", "(x + 300).double()", [("wrong", 0), ("ok", 0), *[("wrong", 0)] * 2]),
+        (FAR, "torch.log1p(torch.exp(60 * x))", [("wrong", 1), ("ok", 0)]),
+        (FAR, "torch.log1p(torch.exp(-x))", [("wrong", 0)] * 2),
+        ("x + 300", "(x + 300).double()", [("wrong", 0), ("ok", 0)]),
     ],
-    ids=["leaves float32's range", "a wrong sign", "leaves a byte's range by argument", "and by method", "wider"],
+    ids=["leaves float32's range", "a wrong sign", "wider"],
 )
-def test_a_problems_kernel_is_asked_in_wider_types(
+def test_a_problems_kernel_is_asked_in_a_wider_type(
     environments: list[Environment], model: str, solution: str, seen: list[tuple[str, int]], tmp_path: Path
 ) -> None:
-    """As validated, in float64, made anew, and so with integers of 64 bits."""
+    """As validated, and in float64."""
     new = tmp_path / "solution.py"
     new.write_text(ELEMENTWISE.format(name="ModelNew", computed=solution))
     stored, case = environments[0].store(tmp_path, ELEMENTWISE.format(name="Model", computed=model))

@@ -38,7 +38,7 @@ BUILDS: dict[str, tuple[str, dict[str, str]]] = {
     **{fault: (DEVICE_FAULTS, {"FAULT": fault}) for fault in FAULTS},
     **{
         f"unwritten-{fault}": (UNWRITTEN, {"FAULT": fault})
-        for fault in ("NONE", "SHARED", "WORKSPACE", "TAIL", "STREAM", "KEEPS")
+        for fault in ("NONE", "SHARED", "WORKSPACE", "TAIL", "STREAM")
     },
 }
 REFERENCES = ["flash", "math", "efficient", "cudnn", "default"]

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from typing import Any
 
 import pytest
 
-from harness.experiments import second_device
 from harness.experiments.condition_list import PATTERNS, conditions_of
 from harness.experiments.probes import FOLDER
-from harness.gpu import use
 from harness.schema.experiment_records import Condition, ConditionResult
 from harness.worker import machine_code
 from tests.environments.verbs import ended_of, jobs_of
@@ -83,18 +80,3 @@ def test_who_reads_what_nobody_wrote_depends_on_the_pattern(here: Here, probe: s
 def test_a_kernel_that_ignores_the_stream_is_wrong_on_another_alone(here: Here, probe: str) -> None:
     found = run(here, probe, "STREAM", [Condition(label="x"), Condition(label="side", stream="side")])
     assert [result.status for result in found] == ["ok", "wrong"]
-
-
-@pytest.mark.parametrize(("fault", "status"), [("NONE", "ok"), ("KEEPS", "crashed")])
-def test_a_second_gpu_shows_what_belongs_to_the_first(here: Here, probe: str, fault: str, status: str) -> None:
-    variables = second_device.variables(use(dict(os.environ)))
-    if not variables:
-        pytest.skip("there is no second GPU of the same model here")
-    (first,) = run(here, probe, fault, [Condition(label="x")])
-    (second,) = run(here, probe, fault, [Condition(label="second", gpu="second")], variables)
-    assert (first.status, second.status) == ("ok", status), second.message
-
-
-def test_one_gpu_is_no_second(here: Here, probe: str) -> None:
-    (result,) = run(here, probe, "NONE", [Condition(label="second", gpu="second")])
-    assert result.status == "not_run" and "no second GPU" in result.message

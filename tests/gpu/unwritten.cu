@@ -5,7 +5,6 @@
 // FAULT_WORKSPACE   does so with memory from PyTorch's allocator
 // FAULT_TAIL        reads a key and a value beyond the last: the next head's, and behind the last head nobody's
 // FAULT_STREAM      launches on the legacy default stream, not on the caller's
-// FAULT_KEEPS       reads memory that it got when it was called first, which is the first GPU's
 // FAULT_NONE        is right
 #include "attention.h"
 
@@ -62,15 +61,6 @@ extern "C" ATTENTION_EXPORT int attention_forward(const attention_problem* probl
 #ifdef FAULT_WORKSPACE
     auto* work = static_cast<float*>(c10::cuda::CUDACachingAllocator::raw_alloc(1 << 18));
     start = work + 1234;
-#endif
-#ifdef FAULT_KEEPS
-    static float* const kept = [] {
-        void* memory = nullptr;
-        return cudaMalloc(&memory, sizeof(float)) == cudaSuccess && cudaMemset(memory, 0, sizeof(float)) == cudaSuccess
-                   ? static_cast<float*>(memory)
-                   : nullptr;
-    }();
-    start = kept;
 #endif
 #ifdef FAULT_STREAM
     stream = nullptr;

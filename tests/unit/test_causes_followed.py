@@ -1,4 +1,4 @@
-"""Kernels in Python that were followed, bring machine code of their own, or were made with wider integers."""
+"""Kernels in Python that were followed, or bring machine code of their own."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.unit.attributed import (
     spec,
     written_in_python,
 )
-from tests.unit.experiments import clean, conditions, history, profiles, result
+from tests.unit.experiments import clean, profiles
 from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.test_causes_history import wavering
 
@@ -160,36 +160,6 @@ def test_outputs_that_differ_from_call_to_call_may_be_drawn(code: str, grade: st
     calls = called("AB CD", "AB CE", wrong="BCDE")
     found = check(Known(of_both(UNSTEADY), [brings(code, code), wavering, calls], causes.RACE, grade), tmp_path)
     assert ("random numbers" in found.statement) is (not code)
-
-
-# -- wider integers -----------------------------------------------------------------------------------------
-
-NARROW, ANEW = result("AA", 0.0), result("AA", 0.0, integers="as_asked")
-
-
-@pytest.mark.parametrize(
-    ("wide", "anew", "all_tried", "cause", "grade"),
-    [
-        (("BB", 1.0), ANEW, True, causes.RANGE_OVERFLOW, DECISIVE),
-        (("BB", 1.0), ANEW, False, causes.RANGE_OVERFLOW, STRONG),
-        (("BB", 1.0), result("BB", 1.0, integers="as_asked"), True, causes.WRONG_EVERYWHERE, SUGGESTIVE),
-        (("BB", 1.0), NARROW, True, causes.WRONG_EVERYWHERE, SUGGESTIVE),
-        (("BB", 0.5), ANEW, True, causes.WRONG_EVERYWHERE, SUGGESTIVE),
-        (("AA", 0.0), ANEW, True, causes.WRONG_EVERYWHERE, SUGGESTIVE),
-    ],
-    ids=["right", "memory not tried", "right when made anew", "without a control", "right at times", "wrong"],
-)
-def test_right_with_wider_integers_alone(
-    wide: tuple[str, float], anew: Any, all_tried: bool, cause: str, grade: str, tmp_path: Path
-) -> None:
-    def make(run: Run) -> None:
-        if all_tried:
-            clean(run, passed=0.0)
-            history(run, "AA AA", "AA AA", wrong="A")
-        wider = [NARROW, result("CC", 0.0, dtype="float64"), anew, result(*wide, integers="int64")]
-        conditions(run, "wider", wider)
-
-    check(Known(of_both(Case(passed=0, units=412.0)), [make], cause, grade), tmp_path)
 
 
 # -- how it is followed -------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A kernel that works on a stream, or a GPU, other than its own: right in every trial, and wrong all the same."""
+"""A kernel that works on a stream other than its own: right in every trial, and wrong all the same."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 
-from harness.schema.experiment_records import Condition, ConditionResult
-from harness.schema.storage import Run
 from reports import model
-from reports.attribute import Cause, causes, explained
+from reports.attribute import causes, explained
 from reports.attribute.causes import DECISIVE, STRONG, SUGGESTIVE
 from reports.compare.gate import WRONG, judge
 from reports.compare.rows import compare
@@ -21,8 +19,8 @@ from reports.render.explanations import explanations
 from reports.render.page import render_page
 from reports.render.report import Report
 from reports.render.summaries import render_summary_text
-from tests.unit.attributed import FELL, Known, both, causes_of, check, first, spec, tried
-from tests.unit.experiments import checkers, clean, conditions, poison, result
+from tests.unit.attributed import Known, causes_of, check, first, spec, tried
+from tests.unit.experiments import checkers, conditions, poison, result
 from tests.unit.reporting import report_of
 from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.synthetic import write_run
@@ -91,61 +89,6 @@ def test_a_race_with_that_stream_is_the_other_part(tmp_path: Path) -> None:
     filled = itertools.product(("output", "shared"), ("zero", "nan"))
     loose = tried("poison", *(result("AB", 0.0, site=s, pattern=p) for s, p in filled), device="cuda")
     check(Known(made(BASE, NEXT, case=unsteady), [loose], causes.WRONG_STREAM, also=[causes.RACE]), tmp_path)
-
-
-# -- a second GPU -------------------------------------------------------------------------------------------
-
-OFTEN = Case(passed=9, units=40.0)  # what made it a suspect
-RIGHT_THERE, WRONG_THERE = result("AA", gpu="second"), result("BB", 0.0, gpu="second")
-CRASHED = ConditionResult(
-    status="crashed",
-    message="trial 0 raised RuntimeError: an illegal memory access was encountered",
-    condition=Condition(label="on a second GPU", gpu="second"),
-)
-
-
-def asked(folder: Path, places: list[ConditionResult], *cases: Any) -> list[Cause]:
-    def make(run: Run) -> None:
-        clean(run, device="cuda")
-        conditions(run, "inputs", [result("AA"), result("AA", recipe="shared_qkv")], device="cuda")
-        conditions(run, "places", places, device="cuda")
-
-    return causes_of(folder, spec(*cases, device="cuda"), make)
-
-
-@pytest.mark.parametrize(
-    ("places", "told"),
-    [
-        ([result("AA"), WRONG_THERE], True),
-        ([result("AA"), CRASHED], True),
-        ([result("AA"), RIGHT_THERE], False),
-        ([result("AA", 0.0), WRONG_THERE], False),
-        ([result("AA"), replace(CRASHED, status="not_run")], False),
-        ([], False),
-    ],
-    ids=["wrong there", "ended there", "right there", "wrong on both", "in use", "no second GPU"],
-)
-def test_a_kernel_that_is_right_on_the_current_gpu_alone(
-    places: list[ConditionResult], told: bool, tmp_path: Path
-) -> None:
-    found = asked(tmp_path, places, *both("kernel", OFTEN))
-    grades = [(cause.cause, cause.grade) for cause in found if "on the current GPU" in cause.statement]
-    assert grades == ([(causes.MASKED_BY_INPUTS, STRONG)] if told else [])
-
-
-@pytest.mark.parametrize(
-    "cases",
-    [both("kernel", OFTEN), (FELL,), (), ((NEXT, "kernel", Case(bits="new")),)],
-    ids=["wrong in few trials", "became wrong", "healthy", "other bits"],
-)
-@pytest.mark.parametrize("second", [WRONG_THERE, CRASHED], ids=["wrong there", "ended there"])
-def test_it_explains_nothing_of_what_one_gpu_showed(second: ConditionResult, cases: Any, tmp_path: Path) -> None:
-    without = asked(tmp_path / "without", [], *cases)
-    beside = asked(tmp_path / "beside", [result("AA"), second], *cases)
-    told = [cause for cause in beside if cause.aside]
-    assert [cause.cause for cause in told] == [causes.MASKED_BY_INPUTS]
-    assert [cause for cause in beside if not cause.aside] == without
-    assert not beside[0].aside or not any(cause.wrong for cause in without), "what was asked about comes first"
 
 
 def test_other_bits_may_follow_from_the_stream_and_a_silent_racecheck_is_told(tmp_path: Path) -> None:

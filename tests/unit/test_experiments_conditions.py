@@ -35,7 +35,7 @@ ROWS = [Condition(label=f"{length} rows", seq_len=length) for length in (96, 1, 
 @pytest.mark.parametrize("experiment", get_args(ConditionsExperiment))
 def test_conditions_are_told_apart_by_their_labels(experiment: ConditionsExperiment, device: Device) -> None:
     more = {"recipes": list(TRIALS)[:1], "others": ["other"], "sizes": size_conditions(workload(2, 8))}
-    found = listed(experiment, device, second_gpu=True, **more)
+    found = listed(experiment, device, **more)
     assert found
     for told_by in ({"label"}, {each.name for each in fields(Condition)} - {"label"}):
         assert len({tuple(getattr(c, name) for name in sorted(told_by)) for c in found}) == len(found)
@@ -112,17 +112,9 @@ def test_a_file_that_is_told_another_version_has_a_process_of_its_own() -> None:
     assert sorted(sizes(planned)) == [1, 1, 4, 12]
 
 
-def test_a_kernel_that_is_made_in_another_type_for_good_has_a_process_of_its_own() -> None:
+def test_a_kernel_that_is_cast_for_good_has_a_process_of_its_own() -> None:
     planned = jobs("wider", problem=True)
-    made = [(job.condition.dtype, job.condition.integers) for job in planned]
-    assert made == [("", ""), ("float64", ""), ("", "as_asked"), ("", "int64")]
-    assert sizes(planned) == [1, 1, 1, 1]
-
-
-def test_a_second_gpu_is_asked_where_there_is_one() -> None:
-    assert listed("places", "cuda") == []
-    planned = jobs("places", device="cuda", second_gpu=True)
-    assert [[job.condition.gpu for job in shared] for shared in in_processes(planned)] == [["second"], ["current"]]
+    assert [job.condition.dtype for job in planned] == ["", "float64"] and sizes(planned) == [1, 1]
 
 
 def test_each_length_is_called_once() -> None:

@@ -368,7 +368,7 @@ class CellFacts:
             each
             for conditions in self.experiments
             for each in conditions.on(INDEPENDENT, *protocol.SCALED_RECIPES)
-            if not each.condition.seq_len and each.condition.gpu == "current"
+            if not each.condition.seq_len
         ]
         if any(each.nonfinite for each in results):
             return False

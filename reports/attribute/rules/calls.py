@@ -4,16 +4,12 @@ keeps something for the next call, draws something once for each process, or giv
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from harness.schema.experiment_records import ConditionResult
-from harness.schema.records import ENDED_BADLY
 from reports.attribute import causes, figures
 from reports.attribute.causes import DECISIVE, STRONG, SUGGESTIVE, Cause, RuledOut
-from reports.attribute.evidence import excluded, number, repeat_figure, steady_rivals
+from reports.attribute.evidence import excluded, number, repeat_figure
 from reports.attribute.facts.cases import CaseFacts
 from reports.attribute.facts.cells import CellFacts
-from reports.attribute.facts.experiments import Conditions, Spread, fails, moves, passes
+from reports.attribute.facts.experiments import Conditions, Spread, fails, moves
 from reports.attribute.wording import make
 from reports.model import Seen
 
@@ -63,51 +59,6 @@ def _astray(conditions: Conditions) -> bool:
     passed = {each.condition.recipe for each in plain if each.runs} - {r.condition.recipe for r in plain if fails(r)}
     beside = [each for each in conditions.ran if each.condition.stream == "side" and each.condition.recipe in passed]
     return any(each.runs and not each.passed for each in beside)
-
-
-def second_device(case: CaseFacts) -> Cause | None:
-    """Right where the current GPU holds the tensors, wrong or ended where another one does: it works on the current one
-    whichever that is, or keeps something that belongs to the GPU of its first call. Validation has one GPU: this is
-    not why anything moved there."""
-    found = [
-        (cell, conditions, second)
-        for cell, conditions in case.of("places")
-        if (second := _fails_on_the_second(conditions)) is not None
-    ]
-    if not case.is_kernel or not found or case.unsteady:
-        return None
-    first, conditions, second = found[0]
-    title, there = f"By the GPU that holds the tensors, {first.workload}", "with tensors on a second GPU "
-    cause = make(
-        case,
-        causes.MASKED_BY_INPUTS,
-        STRONG,
-        "second_device",
-        [cell for cell, _, _ in found],
-        [
-            cell.seen_in(tried.environment, there + (each.message or each.status.replace("_", " ")), tried.path)
-            for cell, tried, each in found[:4]
-        ],
-        ruled_out=[
-            RuledOut(rival="the numbers", how="the same ones pass on the current GPU", record=conditions.path),
-            *steady_rivals(case),
-        ],
-        figures=[figures.conditions_figure(title, [*_on_the_current(conditions, second), second], conditions.path)],
-        fix="run on the GPU that holds the tensors, in C++ with c10::cuda::CUDAGuard; test on one that is not current",
-    )
-    return replace(cause, aside=True)
-
-
-def _on_the_current(conditions: Conditions, second: ConditionResult) -> list[ConditionResult]:
-    return [each for each in conditions.as_laid_out if each.condition.recipe == second.condition.recipe]
-
-
-def _fails_on_the_second(conditions: Conditions) -> ConditionResult | None:
-    for each in conditions.record.results:
-        if each.condition.gpu == "second" and (each.status in ENDED_BADLY or fails(each)):
-            plain = _on_the_current(conditions, each)
-            return each if plain and all(map(passes, plain)) else None
-    return None
 
 
 def writes_inputs(case: CaseFacts) -> Cause | None:

@@ -172,7 +172,6 @@ def right_when_smaller(case: CaseFacts) -> Cause | None:
 
 
 WIDER_SUMS = "compute products and sums of the inputs in a wider type; the exponential of the logits is not what fails"
-WIDER_INTEGERS = "use 64-bit integers for that count, index or sum"
 
 
 def _not_by_logits(found: Found) -> str:
@@ -207,26 +206,6 @@ def right_when_upcast(case: CaseFacts) -> Cause | None:
     found = _always(case, "wider", lambda _, c: c.right_when_upcast and any(each.nonfinite for each in c.as_validated))
     how = "the same code is right on the same numbers in float64"
     return _out_of_range(case, found, "right_when_upcast", False, [], "the algorithm", how) if found else None
-
-
-def right_in_wider_integers(case: CaseFacts) -> Cause | None:
-    """Wrong, and right where the same file gets 64 bits wherever it asks PyTorch for integers of fewer: one of
-    those wraps. What is rounded or clamped to a whole number on purpose stays as wrong as it was."""
-    found = _always(case, "wider", lambda _, conditions: _only_integers_matter(conditions))
-    if not case.is_kernel or not found:
-        return None
-    first = all(cell.first_right(INDEPENDENT) is False for cell, _ in found)
-    certain = bool(case.memory_clean and case.steady and first)
-    how = "the same code is right with wider integers"
-    return _out_of_range(case, found, "right_in_wider_integers", certain, [], "the algorithm", how, fix=WIDER_INTEGERS)
-
-
-def _only_integers_matter(conditions: Conditions) -> bool:
-    """Wrong as validated and when it is made anew in the same way, and right in every run with wide integers."""
-    validated = conditions.as_validated
-    control, wide = ([r for r in conditions.ran if r.condition.integers == asked] for asked in ("as_asked", "int64"))
-    wrong = validated and control and not any(map(passes, (*validated, *control)))
-    return bool(wrong and wide) and all(map(passes, wide))
 
 
 # -- what test inputs hide --------------------------------------------------------------------------------

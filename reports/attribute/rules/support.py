@@ -134,8 +134,7 @@ def _always_raises(cell: CellFacts, number: int) -> bool:
         for result in conditions.record.results
         if result.status not in (protocol.NOT_RUN, protocol.UNSUPPORTED)
         and not (result.condition.variables_of or result.condition.told)
-        and not (result.condition.dtype or result.condition.integers)
-        and result.condition.gpu == "current"
+        and not result.condition.dtype
     ]
     first = all(in_first_trial(message) for _, message in validated)
     same = all(status == protocol.CRASHED and raises(message, exception) for status, message in (*validated, *tried))
