@@ -6,8 +6,10 @@ import functools
 import hashlib
 import os
 import platform
+import re
 import shutil
 import subprocess
+from collections.abc import Collection
 from pathlib import Path
 
 import filelock
@@ -57,6 +59,17 @@ def output_of(command: list[str], timeout_s: float = 30) -> str | None:
 def commit_of(folder: Path) -> str:
     """The commit that a folder's repository is at, with + where files differ from it; '' where it is in none."""
     return (output_of(["git", "-C", str(folder), "describe", "--always", "--exclude=*", "--dirty=+"]) or "").strip()
+
+
+def nvcc_for(versions: Collection[str]) -> tuple[str, str] | str:
+    """Return nvcc and its version; or why none here is what PyTorch of these CUDA versions accepts."""
+    nvcc = cuda_compiler()
+    if nvcc is None:
+        return "there is no nvcc here"
+    release = re.search(r"(?:release |cuda_)(\d+)\.", nvcc[1])
+    if release is None or any(version.partition(".")[0] in ("", release[1]) for version in versions):
+        return nvcc
+    return f"nvcc here is of CUDA {release[1]}"
 
 
 def wrong_tools(cuda: bool) -> InfrastructureError | None:

@@ -7,7 +7,7 @@ import argparse
 from harness.cli.options import Parser, add_devices, add_executor, add_matrix, add_names
 from harness.errors import DONE
 from harness.preflight.preflight import preflight
-from harness.run.prepare import Options
+from harness.run.prepare import Options, draft_plan
 from harness.schema.records import DEVICES
 from harness.schema.run_records import Selection
 
@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
         base_image=options.base_image,
         bundle=options.bundle,
     )
-    found = preflight(where, what)
+    found = preflight(where, draft_plan(where, what, offline=True))
     for mark, lines in (("ok         ", found.passed), ("not checked", found.unchecked)):
         for line in lines:
             print(f"{mark}  {line}")

@@ -21,9 +21,17 @@ from harness.gpu import described, gpus
 from harness.isolate.base import stage
 from harness.isolate.choose import BUNDLE_VARIABLE, Choice, choose_bundle, choose_here, grant
 from harness.isolate.host import find_host_python
-from harness.preflight.sources import find_compiler
 from harness.schema.storage import existing
-from harness.tools import CACHE_VARIABLE, GIB, cache_folder, cpu_model, cuda_compiler, host_compiler, physical_cores
+from harness.tools import (
+    CACHE_VARIABLE,
+    GIB,
+    cache_folder,
+    cpu_model,
+    cuda_compiler,
+    host_compiler,
+    nvcc_for,
+    physical_cores,
+)
 from harness.typed import as_typed, typed
 
 USUAL = Path("matrix.yaml")
@@ -73,7 +81,7 @@ def check_compilers(matrix: Matrix) -> list[Check]:
     found = f"{cxx[1]} ({cxx[0]})" if cxx else "none"
     checks = [Check("C++ compiler", cxx is not None, found, "apt-get install g++", needed=True)]
     wanted = sorted({each.cuda.partition(".")[0] for each in matrix.environments} - {""})
-    nvcc = find_compiler("cuda", matrix.environments)
+    nvcc = nvcc_for([each.cuda for each in matrix.environments])
     remedy = f"install a toolkit of CUDA {' or '.join(wanted)} and set CUDA_HOME, to compile the CUDA sources too"
     if isinstance(nvcc, str):
         release = f"{nvcc}, and PyTorch takes one of CUDA {' or '.join(wanted)} alone" if cuda_compiler() else "none"

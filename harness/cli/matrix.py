@@ -25,7 +25,7 @@ from harness.config.plan import Plan
 from harness.errors import DONE, UNDECIDED, InputError, exit_code
 from harness.gpu import take
 from harness.preflight.preflight import preflight
-from harness.run.prepare import Options, Prepared, make_plan
+from harness.run.prepare import Options, Prepared, draft_plan, make_plan
 from harness.schema.run_records import Selection
 from harness.schema.storage import Run
 from harness.search.loop import without_option
@@ -91,16 +91,17 @@ def run(options: argparse.Namespace) -> int:
 def measure(options: argparse.Namespace) -> tuple[Run, list[int]]:
     """Make the run, or finish it. The exit codes that hold of it."""
     how, what = run_options(options), selection(options)
+    draft = draft_plan(how, what)
     if not options.no_check:
-        check_first(how, what)
-    made, codes = run_matrix(how, what)
+        check_first(how, draft)
+    made, codes = run_matrix(how, what, draft)
     print(f"records: {made.folder}", flush=True)
     return made, codes
 
 
-def check_first(how: Options, what: Selection) -> None:
+def check_first(how: Options, draft: Prepared) -> None:
     """What cannot work stops here. Of a hundred solutions of KernelBench one that cannot is a result."""
-    found = preflight(how, what)
+    found = preflight(how, draft)
     refusal = found.refusal(how.root)
     if refusal is not None and how.kernelbench is None:
         remedy = f"{refusal.remedy}. Nothing was started; --no-check starts without this check"

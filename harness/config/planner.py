@@ -216,6 +216,11 @@ def plan_run(
         facts=facts,
         kernelbench=kernelbench,
     )
+    return with_digest(plan, matrix)
+
+
+def with_digest(plan: Plan, matrix: Matrix) -> Plan:
+    """Return the plan with the digest of all that its records depend on, as far as its facts say it."""
     return replace(plan, digest=key(World(plan=plan, matrix=matrix), Place(kind="run")))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from harness.config.matrix import Matrix, load_matrix, matrix_text
 from harness.config.missing import missing_files
 from harness.config.pins import ensure_pins
 from harness.config.plan import Facts, Plan
-from harness.config.planner import kernel_sources, plan_run
+from harness.config.planner import kernel_sources, plan_run, with_digest
 from harness.errors import InfrastructureError, InputError, refusal
 from harness.gpu import VISIBLE, gpus, named
 from harness.isolate.bundle.executor import bundle_facts, choose_bundled_index
@@ -32,7 +32,7 @@ from harness.isolate.namespaces import REFUSED_REMEDY
 from harness.isolate.process import inherited
 from harness.run.build import BINDING_FILES, kernel_files
 from harness.schema.records import Device
-from harness.schema.run_records import Selection
+from harness.schema.run_records import KernelInfo, Selection
 from harness.tools import cache_folder, cpu_flags, host_facts, physical_cores, wrong_tools
 from harness.worker import protocol
 
@@ -84,29 +84,24 @@ def folder_files(matrix: Matrix, root: Path) -> dict[str, list[str]]:
     }
 
 
-def make_plan(options: Options, selection: Selection, *, write_pins: bool) -> Prepared:
-    """The plan for this machine. With `write_pins`, missing pin files are resolved and written."""
+def draft_plan(options: Options, selection: Selection, *, offline: bool = False) -> Prepared:
+    """Load matrix.yaml, look at this machine, and plan. Files and pins have no digests yet: `complete` adds them.
+
+    `offline`: whether an index that does not answer is no reason to stop.
+    """
     matrix, text = load_matrix(options.matrix_path)
     if options.derived is not None:
         matrix, text = options.derived, matrix_text(options.derived)
     if options.base_image:
         matrix = matrix.with_base(options.base_image)
-    root = options.root
     pairs = None
     if options.kernelbench is not None:
-        matrix, pairs = with_pairs(matrix, root, options.kernelbench)
+        matrix, pairs = with_pairs(matrix, options.root, options.kernelbench)
     choice = choose_executor(options, matrix)
-    files = folder_files(matrix, root)
+    files = folder_files(matrix, options.root)
     if choice.executor == "venv" or matrix.has_host:
-        chosen = [kernel for kernel in matrix.kernels if not selection.kernels or kernel.name in selection.kernels]
-        if wrong := wrong_tools(
-            any(kernel.prebuilt is None and kernel_sources(kernel, files).get("cuda") for kernel in chosen)
-        ):
-            raise wrong
-    if choice.bundle is not None:
-        indexes, reasons = bundled_indexes(matrix, choice.bundle, strict=options.strict)
-    else:
-        indexes, reasons = choose_indexes(matrix, strict=options.strict)
+        _refuse_wrong_tools(matrix, selection, files)
+    indexes, reasons = _indexes(matrix, choice, strict=options.strict, offline=offline)
     facts = Facts(
         executor=choice.executor,
         executor_reason=choice.reason + (_beside(choice) if matrix.has_host else ""),
@@ -114,47 +109,85 @@ def make_plan(options: Options, selection: Selection, *, write_pins: bool) -> Pr
         indexes=indexes,
         index_reasons=reasons,
         **_machine(matrix, choice),
-        code=code_digests(),
         inherited=inherited(),
     )
-    draft = plan_run(matrix, selection, facts, files, pairs)
-    planned = {kernel.name for kernel in draft.kernels}
-    if absent := refusal(missing_files(matrix, text, options.matrix_path, planned)):
+    plan = plan_run(matrix, selection, facts, files, pairs)
+    planned = {kernel.name for kernel in plan.kernels}
+    sources = {kernel.name: kernel_sources(kernel, files) for kernel in matrix.kernels if kernel.name in planned} | {
+        kernel.name: dict.fromkeys(kernel.devices, kernel.sources) for kernel in plan.kernels if kernel.pytorch
+    }
+    return Prepared(matrix=matrix, text=text, plan=plan, choice=choice, sources=sources)
+
+
+def make_plan(options: Options, selection: Selection, *, write_pins: bool) -> Prepared:
+    """The plan for this machine. With `write_pins`, missing pin files are resolved and written."""
+    return complete(draft_plan(options, selection), options, write_pins=write_pins)
+
+
+def complete(prepared: Prepared, options: Options, *, write_pins: bool) -> Prepared:
+    """Return the plan with the digests of all files that it depends on."""
+    matrix, plan, root = prepared.matrix, prepared.plan, options.root
+    planned = {kernel.name for kernel in plan.kernels}
+    if absent := refusal(missing_files(matrix, prepared.text, options.matrix_path, planned)):
         raise absent
-    sources = {kernel.name: kernel_sources(kernel, files) for kernel in matrix.kernels if kernel.name in planned}
-    of_pytorch = [kernel for kernel in draft.kernels if kernel.pytorch]
-    own_files = {kernel.name: dict.fromkeys(kernel.devices, kernel.sources) for kernel in of_pytorch}
-    pins = {}
-    for environment in draft.environments:
-        if write_pins and not environment.spec.is_host:
-            path, written = ensure_pins(root, environment, matrix)
-            if written:
-                print(f"{path.relative_to(root)}: resolved from {environment.index}; commit it")
-            pins[environment.id] = protocol.sha256_file(str(path))
     read = {
-        kernel.name: {
-            device: kernel_files(root, kernel, sources[kernel.name], device) for device in sources[kernel.name]
-        }
-        for kernel in matrix.kernels
-        if kernel.name in planned
-    } | own_files
+        kernel.name: {device: _files_of(root, matrix, kernel, sources, device) for device in sources}
+        for kernel in plan.kernels
+        for sources in (prepared.sources[kernel.name],)
+    }
     every = sorted({name for devices in read.values() for each in devices.values() for name in each})
     outside = foreign(root, every)
-    if outside and not facts.sandboxed and not options.trust:
+    if outside and not plan.facts.sandboxed and not options.trust:
         raise InputError(
             f"{outside[0]} lies outside of {root}, and would run without a sandbox, with all that you may do: "
-            f"{facts.executor_reason}",
+            f"{plan.facts.executor_reason}",
             f"run it in a container, or allow sandboxes: {REFUSED_REMEDY}; or, of code that you trust: --trust",
         )
     facts = replace(
-        facts,
-        pins_sha256=pins,
+        plan.facts,
+        pins_sha256=_pins(prepared, root) if write_pins else {},
         sources_sha256={name: protocol.sha256_file(str(shipped.located(root, name))) for name in every},
         files=read,
         binding_files=BINDING_FILES,
+        code=code_digests(),
     )
-    plan = plan_run(matrix, selection, facts, files, pairs)
-    return Prepared(matrix=matrix, text=text, plan=plan, choice=choice, sources=sources | own_files)
+    return replace(prepared, plan=with_digest(replace(plan, facts=facts), matrix))
+
+
+def _pins(prepared: Prepared, root: Path) -> dict[str, str]:
+    """Resolve and write the pin files that are missing. Return the digest of each environment's."""
+    pins = {}
+    for environment in prepared.plan.environments:
+        if not environment.spec.is_host:
+            path, written = ensure_pins(root, environment, prepared.matrix)
+            if written:
+                print(f"{path.relative_to(root)}: resolved from {environment.index}; commit it")
+            pins[environment.id] = protocol.sha256_file(str(path))
+    return pins
+
+
+def _files_of(
+    root: Path, matrix: Matrix, kernel: KernelInfo, sources: dict[Device, list[str]], device: Device
+) -> list[str]:
+    return sources[device] if kernel.pytorch else kernel_files(root, matrix.kernel(kernel.name), sources, device)
+
+
+def _refuse_wrong_tools(matrix: Matrix, selection: Selection, files: Mapping[str, Sequence[str]]) -> None:
+    chosen = [kernel for kernel in matrix.kernels if not selection.kernels or kernel.name in selection.kernels]
+    cuda = any(kernel.prebuilt is None and kernel_sources(kernel, files).get("cuda") for kernel in chosen)
+    if wrong := wrong_tools(cuda):
+        raise wrong
+
+
+def _indexes(matrix: Matrix, choice: Choice, *, strict: bool, offline: bool) -> tuple[dict[str, str], dict[str, str]]:
+    if choice.bundle is not None:
+        return bundled_indexes(matrix, choice.bundle, strict=strict)
+    try:
+        return choose_indexes(matrix, strict=strict)
+    except InfrastructureError:
+        if not offline:
+            raise
+        return {}, {}
 
 
 def foreign(root: Path, names: Iterable[str]) -> list[str]:

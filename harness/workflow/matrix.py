@@ -27,7 +27,7 @@ from harness.run.extend import further
 from harness.run.folders import all_runs, find_run, held, new_run, now_utc, point_latest
 from harness.run.launch import launch_all, launch_path, launches_of
 from harness.run.pairwise import compare_all, uncompared
-from harness.run.prepare import Options, Prepared, make_plan
+from harness.run.prepare import Options, Prepared, complete, draft_plan, make_plan
 from harness.run.reuse import recall_blocks, renew, settle
 from harness.run.stores import store_problems
 from harness.run.validate import validate_all
@@ -85,9 +85,12 @@ def run_record(options: Options, selection: Selection, prepared: Prepared, run: 
     )
 
 
-def run_matrix(options: Options, selection: Selection) -> tuple[Run, list[int]]:
-    """Run, or finish, what is asked. Returns the run and the exit codes that hold (`harness.errors`)."""
-    prepared = make_plan(options, selection, write_pins=True)
+def run_matrix(options: Options, selection: Selection, draft: Prepared | None = None) -> tuple[Run, list[int]]:
+    """Run, or finish, what is asked. Returns the run and the exit codes that hold (`harness.errors`).
+
+    `draft`: its plan, where that is made already.
+    """
+    prepared = complete(draft or draft_plan(options, selection), options, write_pins=True)
     plan, root = prepared.plan, options.root
     gpu = gpu_in_use(prepared)
     with _working_on(root, plan):

@@ -149,7 +149,7 @@ PATHS = [
     case("a matrix that nobody may read", LIST, "matrix.yaml", "permission|not be read", locked="matrix.yaml"),
     case(
         "a source that nobody may read",
-        "check --device cpu --executor venv",
+        "matrix --list --device cpu --executor venv",
         "mine.cpp",
         "permission|not be read",
         locked="mine.cpp",

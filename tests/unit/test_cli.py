@@ -150,6 +150,7 @@ RUN = SimpleNamespace(folder=Path("FOLDER"))
 def start(monkeypatch: pytest.MonkeyPatch, words: list[str], made: list[int], reported: int) -> tuple[int, str]:
     """Exit code, and what was called, where a run and its report end with these codes."""
     called: list[str] = []
+    monkeypatch.setattr(matrix, "draft_plan", lambda *_: None)
     bisection = SimpleNamespace(versions=[SimpleNamespace(verdict="undecided")])
     for module, name, result in (
         (matrix, "check_first", None),

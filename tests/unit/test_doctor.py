@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from harness import tools
 from harness.cli import doctor
 from harness.cli.main import main
 from harness.config import indexes
@@ -13,7 +14,6 @@ from harness.config.interpreters import Interpreter
 from harness.config.matrix import Matrix, load_matrix
 from harness.errors import BAD_INPUT, DONE, INFRASTRUCTURE, InfrastructureError
 from harness.isolate.choose import Choice
-from harness.preflight import sources
 from tests.conftest import ROOT
 
 CONTAINERS = Choice(executor="docker", reason="containers of an engine")
@@ -32,7 +32,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("KERNEL_MATRIX_CACHE", str(tmp_path))
     for name, found in (("installed", ()), ("host_compiler", None), ("cuda_compiler", None), ("gpus", ())):
         monkeypatch.setattr(doctor, name, lambda *_, found=found: found)
-    monkeypatch.setattr(sources, "cuda_compiler", lambda: None)
+    monkeypatch.setattr(tools, "cuda_compiler", lambda: None)
     monkeypatch.setattr(doctor, "grant", lambda: (None, "it permits none"))
     monkeypatch.delenv("CUDA_HOME", raising=False)
     choose(monkeypatch, NO_ENGINE)
@@ -54,7 +54,7 @@ def examined(matrix: Matrix) -> dict[str, doctor.Check]:
 
 
 def test_an_nvcc_that_pytorch_refuses_is_not_ok(matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
-    for place in (doctor, sources):
+    for place in (doctor, tools):
         monkeypatch.setattr(place, "cuda_compiler", lambda: ("/usr/bin/nvcc", "Build cuda_13.0.r13.0/compiler.1_0"))
     nvcc = examined(matrix)["nvcc"]
     assert not nvcc.ok and "CUDA 13" in nvcc.found and "CUDA 12 alone" in nvcc.found

@@ -15,7 +15,7 @@ from harness.config.interpreters import Interpreter
 from harness.config.matrix import parse_matrix
 from harness.errors import DONE
 from harness.isolate.host import HostPython
-from harness.preflight import preflight, sources
+from harness.preflight import preflight
 from harness.preflight.findings import Findings
 from harness.run import prepare
 from tests.conftest import ROOT
@@ -31,13 +31,11 @@ def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setattr(preflight, name, lambda *given: Findings())
     monkeypatch.setenv("KERNEL_MATRIX_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(indexes, "probe_index", lambda index: "")
-    for module in (preflight, prepare):
-        monkeypatch.setattr(module, "gpus", lambda: ())
+    monkeypatch.setattr(prepare, "gpus", lambda: ())
     monkeypatch.setattr(prepare, "host_facts", lambda: {"cpu": "test"})
     host = HostPython(path="/usr/bin/python3", version="3.12.3", torch="2.11.0", user_base="", key="k" * 12)
     monkeypatch.setattr(preflight, "find_host_python", lambda worker: host)
     monkeypatch.setattr(prepare, "host_identity", lambda cache: str(host))
-    monkeypatch.setattr(sources, "cuda_compiler", lambda: None)
     python = Interpreter(path="/usr/bin/python3.11", version="3.11.2", headers=True)
     monkeypatch.setattr(prepare, "find_interpreter", lambda version: python)
 
