@@ -69,16 +69,6 @@ def at_least(least: int, most: int | None = None) -> Callable[[str], int]:
     return number
 
 
-def span(text: str) -> tuple[int, int | None]:
-    """`A:B` as Python's slices have it: from A, which is 0 if it is left out, to before B, or to the end."""
-    first, colon, stop = text.partition(":")
-    if not colon or not all(each.isdecimal() or not each for each in (first, stop)) or text == ":":
-        raise argparse.ArgumentTypeError(f"{text!r} is no A:B, such as 10:12")
-    if stop and int(stop) <= int(first or 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is empty: B is the first that is left out")
-    return int(first or 0), int(stop) if stop else None
-
-
 def name(text: str) -> str:
     if not text:
         raise argparse.ArgumentTypeError("is empty; a name belongs there")

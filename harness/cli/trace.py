@@ -1,4 +1,4 @@
-"""`kernel-matrix trace`: the first operator at which a script's two versions part, proven by putting it back."""
+"""`kernel-matrix trace`: the first operator at which a script's two versions diverge, proven by substitution."""
 
 from __future__ import annotations
 
@@ -7,30 +7,26 @@ import hashlib
 import shutil
 from pathlib import Path
 
-from harness.cli.options import Parser, add_matrix, at_least, span
+from harness.cli.options import Parser, add_matrix, at_least
 from harness.errors import DONE, UNDECIDED, InputError
 from harness.tools import cache_folder
-from harness.trace import outcome as o
+from harness.trace import outcome as outcomes
 
 FOLDER = Path("reports") / "traces"
-OWN = ("run-", "store-", "tracer-", "alone", "index.html", o.SUMMARY)  # beginnings of names in its folder
+OWN = ("run-", "store-", "tracer-", "alone", "index.html", outcomes.SUMMARY)  # beginnings of names in its folder
 
 
 def add_options(parser: Parser) -> None:
     parser.usage = "kernel-matrix trace --good V --bad V [OPTIONS] -- python SCRIPT.py ARGUMENTS"
-    wanted = "the version whose result is wanted, such as 2.1.0, or host: this machine's own"
-    parser.add_argument("--good", required=True, metavar="V", help=wanted)
+    good = "the version whose result is wanted, such as 2.1.0, or host: this machine's own"
+    parser.add_argument("--good", required=True, metavar="V", help=good)
     parser.add_argument("--bad", required=True, metavar="V", help="the version whose result is asked about")
     needs = "what the script needs besides torch: NAME==VERSION, a line each"
     parser.add_argument("--requirements", type=Path, metavar="FILE", help=needs)
     parser.add_argument("--out", type=Path, metavar="DIR", help=f"folder of the page; default: one below {FOLDER}")
-    only = "record the operators below this module alone, such as encoder.layers.3"
-    parser.add_argument("--only", default="", metavar="MODULE", help=only)
-    steps = "record steps A to B - 1 alone; a step ends with a call of optimizer.step, and the first is 0"
-    parser.add_argument("--steps", type=span, metavar="A:B", help=steps)
     parser.add_argument("--eager", action="store_true", help="leave torch.compile out")
-    alone = "also write a script that shows the first diverging operator without this project"
-    parser.add_argument("--extract", action="store_true", help=alone)
+    extract = "also write a script that shows the first diverging operator without this project"
+    parser.add_argument("--extract", action="store_true", help=extract)
     parser.add_argument("--keep", action="store_true", help="keep the recorded runs and stored tensors")
     limit = "limit of one run, in seconds; default: 3600"
     parser.add_argument("--timeout", type=at_least(1), default=3600, metavar="S", help=limit)
@@ -42,18 +38,17 @@ def add_options(parser: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     from harness.config.pythons import changed_pythons, fit_pythons
     from harness.trace.environments import load_requirements, make_matrix, prepare
-    from harness.trace.extract import extract
     from harness.trace.runs import parse_script
+    from harness.trace.standalone import write_script
     from harness.trace.trace import trace
-    from reports.trace.page import render, terminal
+    from reports.trace.page import render, render_terminal
 
     words = options.script[1:] if options.script[:1] == ["--"] else options.script
-    script = parse_script(words, eager=options.eager, timeout_s=options.timeout, only=options.only, steps=options.steps)
+    script = parse_script(words, eager=options.eager, timeout_s=options.timeout)
     requirements = load_requirements(options.requirements) if options.requirements else []
     versions = (options.good, options.bad)
     matrix = make_matrix(options.matrix, versions, requirements)
-    key = (versions, words, requirements, options.eager, options.only, options.steps)
-    digest = hashlib.sha256(repr(key).encode()).hexdigest()
+    digest = hashlib.sha256(repr((versions, words, requirements, options.eager)).encode()).hexdigest()
     out = (options.out or FOLDER / f"{Path(script.target).stem}-{digest[:8]}").resolve()
     if out.exists() and not all(path.name.startswith(OWN) for path in out.iterdir()):
         raise InputError(f"{out}: holds other things than a trace", "name a new folder")
@@ -68,16 +63,17 @@ def run(options: argparse.Namespace) -> int:
         print(f"run: {text}", flush=True)
 
     try:
-        found = trace(good, bad, words, notes, say)
-        found.extracted = extract(found, good, bad, out) if options.extract else []
+        outcome = trace(good, bad, words, notes, say)
     finally:
         good.close()
         bad.close()
-    o.save(found, out)
+    if options.extract:
+        outcome.script = write_script(outcome, good, bad, out)
+    outcomes.save(outcome, out)
     if not options.keep:
         for folder in [*out.glob("run-*"), *out.glob("store-*")]:
             shutil.rmtree(folder)
     render(out)
-    print(terminal(o.load(out)))
+    print(render_terminal(outcomes.load(out)))
     print(f"page: {out / 'index.html'}")
-    return UNDECIDED if found.verdict in (o.DOES_NOT_REPEAT, o.NOT_EXPLAINED, o.NOT_PROVEN) else DONE
+    return UNDECIDED if outcome.verdict.is_inconclusive else DONE

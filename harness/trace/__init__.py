@@ -1,6 +1,6 @@
-"""Traces of one script under two PyTorch versions: where they part, and whether that is why the result moved.
+"""Traces of one script under two PyTorch versions: where they diverge, and whether that is why the result changed.
 
-`model` reads what `harness/tracer` recorded, `align` matches two traces, `localise` finds what differs first, `ends`
-compares results; these are pure. `runs` starts the script, `prove` puts outputs back, `judge` replays operators,
-`answer` says what follows.
+`runs` starts the script in both `environments`, and `model` reads what `harness/tracer` recorded. `align` matches two
+traces, `diverge` compares them, and `results` compares what the script came to; these are pure. `substitute` lets one
+version run with the other's outputs, `judge` replays operators, and `trace` does all of it, for an `outcome`.
 """

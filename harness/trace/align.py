@@ -1,8 +1,8 @@
 """Two traces matched, operator by operator. Pure.
 
-First what begins and ends alike; between, every key is numbered by its occurrence, and the longest sequence of equal
+First what begins and ends alike. Between, every key is numbered by its occurrence, and the longest sequence of equal
 numbered keys in both orders is taken (a longest increasing subsequence, as in patience diff). The gaps are aligned
-again, by themselves. What is left in a gap is a region: operators that have no counterpart.
+again in the same way. What is left in a gap is a region: operators that have no counterpart.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ class Region:
 
 @dataclass(frozen=True)
 class Alignment:
+    """Positions of matched operators, and the regions between them."""
+
     pairs: tuple[Pair, ...]
     regions: tuple[Region, ...]
 
@@ -37,48 +39,53 @@ def strict_key(operator: Operator) -> Hashable:
 
 
 def loose_key(operator: Operator) -> tuple[Hashable, ...]:
-    """Without the line: where a script has one branch for each version, they have other lines. What reads nothing is
-    known by what it makes, and a view by its other arguments, which say what it shows."""
+    """Return a key without the line: a script may have one branch for each version. What reads nothing is known by what
+    it makes, and a view by its other arguments, which say what it shows."""
     types = tuple(value.type for value in operator.inputs or operator.outputs)
     shows = operator.scalars if operator.inputs and operator.is_view else ()
     return operator.name, operator.phase, operator.module, types, shows
 
 
 def align(good: Trace, bad: Trace) -> Alignment:
-    pairs = match([strict_key(each) for each in good.operators], [strict_key(each) for each in bad.operators])
-    more = list(pairs)
-    for region in gaps(pairs, len(good.operators), len(bad.operators)):
+    """Match by name, place and types; then what is left, on whatever line, as far as the dataflow agrees."""
+    pairs = match(list(map(strict_key, good.operators)), list(map(strict_key, bad.operators)))
+    for region in find_gaps(pairs, len(good.operators), len(bad.operators)):
         keys = [loose_key(good.operators[i]) for i in region.good], [loose_key(bad.operators[i]) for i in region.bad]
-        more += _agreeing(good, bad, more, [(region.good[i], region.bad[j]) for i, j in match(*keys)])
-    return _joined(good, bad, sorted(more))
+        candidates = [(region.good[i], region.bad[j]) for i, j in match(*keys)]
+        if candidates:
+            pairs = pairs + _agreeing_pairs(good, bad, pairs, candidates)
+    return _join_regions(good, bad, sorted(pairs))
 
 
-def _agreeing(good: Trace, bad: Trace, known: Iterable[Pair], pairs: Iterable[Pair]) -> list[Pair]:
-    """Of pairs on other lines, those whose inputs come from operators that are matched too, or that are not on both
-    sides: a cast before a cosine is not the cast behind it."""
+def _agreeing_pairs(good: Trace, bad: Trace, known: Iterable[Pair], candidates: Iterable[Pair]) -> list[Pair]:
+    """Return the pairs whose inputs come from operators that are matched too, or that are not on both sides: a cast
+    before a cosine is not the cast behind it."""
     to_bad = dict(known)
-    matched, found = set(to_bad.values()), list[Pair]()
-    for g, b in pairs:
+    matched, pairs = set(to_bad.values()), list[Pair]()
+    for g, b in candidates:
         inputs = zip(good.operators[g].inputs, bad.operators[b].inputs, strict=True)
-        sources = [(one.source[0], other.source[0]) for one, other in inputs if one.source and other.source]
+        sources = [(x.source[0], y.source[0]) for x, y in inputs if x.source and y.source]
         if all(to_bad[i] == j if i in to_bad else j not in matched for i, j in sources):
-            found.append((g, b))
+            pairs.append((g, b))
             to_bad[g] = b
             matched.add(b)
-    return found
+    return pairs
 
 
-def _joined(good: Trace, bad: Trace, pairs: Sequence[Pair]) -> Alignment:
-    """Regions, those joined between which what was exchanged in order was matched: `cast, softmax` and `softmax, cast`
-    would be a softmax that appeared before the cast, and one that vanished behind it. Views of what a region made are
-    joined to it, too."""
+def _join_regions(good: Trace, bad: Trace, pairs: Sequence[Pair]) -> Alignment:
+    """Join regions between which what was exchanged in order was matched: `cast, softmax` and `softmax, cast` would be
+    a softmax that appeared before the cast, and one that vanished behind it. Join views of what a region made, too."""
     regions = list[Region]()
-    for region in gaps(pairs, len(good.operators), len(bad.operators)):
+    for region in find_gaps(pairs, len(good.operators), len(bad.operators)):
         last = regions[-1] if regions else None
         if (
             last
             and region.good.start - last.good.stop <= NEAR
-            and (_complement(last, region) or _shows(good, region.good, last.good) or _shows(bad, region.bad, last.bad))
+            and (
+                _are_exchanged(last, region)
+                or _shows(good, region.good, last.good)
+                or _shows(bad, region.bad, last.bad)
+            )
         ):
             regions[-1] = Region(range(last.good.start, region.good.stop), range(last.bad.start, region.bad.stop))
         else:
@@ -87,50 +94,47 @@ def _joined(good: Trace, bad: Trace, pairs: Sequence[Pair]) -> Alignment:
     return Alignment(tuple(pair for pair in pairs if pair[0] not in inside), tuple(regions))
 
 
-def _shows(trace: Trace, indices: range, made: range) -> bool:
-    """Whether these operators only show what those have made."""
-    every = [trace.operators[index] for index in indices]
-    sources = {value.source[0] for each in every for value in each.inputs if value.source}
-    return bool(every) and all(each.is_view for each in every) and any(index in made for index in sources)
+def _shows(trace: Trace, indices: range, makers: range) -> bool:
+    """Return whether these operators only show what the makers have made."""
+    operators = [trace.operators[index] for index in indices]
+    sources = {value.source[0] for operator in operators for value in operator.inputs if value.source}
+    are_views = bool(operators) and all(operator.is_view for operator in operators)
+    return are_views and any(index in makers for index in sources)
 
 
-def _complement(one: Region, other: Region) -> bool:
-    """Whether each has operators on one side alone, and not on the same."""
-    return (bool(one.good), bool(one.bad), bool(other.good), bool(other.bad)) in (
-        (True, False, False, True),
-        (False, True, True, False),
-    )
+def _are_exchanged(first: Region, second: Region) -> bool:
+    """Return whether each has operators of one version only, and not of the same one."""
+    good, bad = bool(first.good), bool(first.bad)
+    return good != bad and (good, bad) == (bool(second.bad), bool(second.good))
 
 
 def match(good: Sequence[Hashable], bad: Sequence[Hashable]) -> list[Pair]:
-    """Positions of equal keys, ascending in both."""
-    found, waiting = list[Pair](), [(0, len(good), 0, len(bad))]
+    """Return positions of equal keys, ascending in both."""
+    pairs, waiting = list[Pair](), [(0, len(good), 0, len(bad))]
     while waiting:
         left, right, low, high = waiting.pop()
         while left < right and low < high and good[left] == bad[low]:
-            found.append((left, low))
+            pairs.append((left, low))
             left, low = left + 1, low + 1
         while left < right and low < high and good[right - 1] == bad[high - 1]:
             right, high = right - 1, high - 1
-            found.append((right, high))
-        anchors = _anchors(good[left:right], bad[low:high])
-        if not anchors:
-            continue
-        before = (left, low)
-        for i, j in [(left + i, low + j) for i, j in anchors] + [(right, high)]:
-            waiting.append((before[0], i, before[1], j))
-            before = (i + 1, j + 1)
-        found += [(left + i, low + j) for i, j in anchors]
-    return sorted(found)
+            pairs.append((right, high))
+        anchors = [(left + i, low + j) for i, j in _find_anchors(good[left:right], bad[low:high])]
+        if anchors:
+            pairs += anchors
+            starts = [(left, low), *((i + 1, j + 1) for i, j in anchors)]
+            for (i, j), (stop, end) in zip(starts, [*anchors, (right, high)], strict=True):
+                waiting.append((i, stop, j, end))
+    return sorted(pairs)
 
 
-def _anchors(good: Sequence[Hashable], bad: Sequence[Hashable]) -> list[Pair]:
-    places = {key: place for place, key in enumerate(_numbered(bad))}
-    common = [(i, places[key]) for i, key in enumerate(_numbered(good)) if key in places]
-    return _increasing(common)
+def _find_anchors(good: Sequence[Hashable], bad: Sequence[Hashable]) -> list[Pair]:
+    positions = {key: position for position, key in enumerate(_number_keys(bad))}
+    common = [(i, positions[key]) for i, key in enumerate(_number_keys(good)) if key in positions]
+    return _longest_increasing(common)
 
 
-def _numbered(keys: Sequence[Hashable]) -> list[Hashable]:
+def _number_keys(keys: Sequence[Hashable]) -> list[Hashable]:
     seen = Counter[Hashable]()
     numbered: list[Hashable] = []
     for key in keys:
@@ -139,54 +143,25 @@ def _numbered(keys: Sequence[Hashable]) -> list[Hashable]:
     return numbered
 
 
-def _increasing(pairs: Sequence[Pair]) -> list[Pair]:
-    """The longest of its subsequences whose second numbers increase (Fredman, 1975)."""
+def _longest_increasing(pairs: Sequence[Pair]) -> list[Pair]:
+    """Return the longest subsequence whose second numbers increase (Fredman, 1975)."""
     ends, at, before = list[int](), list[int](), list[int]()
-    for place, (_, second) in enumerate(pairs):
+    for position, (_, second) in enumerate(pairs):
         length = bisect_left(ends, second)
         before.append(at[length - 1] if length else -1)
-        if length == len(ends):
-            ends.append(second)
-            at.append(place)
-        else:
-            ends[length], at[length] = second, place
-    chosen, place = list[Pair](), at[-1] if at else -1
-    while place >= 0:
-        chosen.append(pairs[place])
-        place = before[place]
+        ends[length : length + 1], at[length : length + 1] = [second], [position]
+    chosen, position = list[Pair](), at[-1] if at else -1
+    while position >= 0:
+        chosen.append(pairs[position])
+        position = before[position]
     return chosen[::-1]
 
 
-def gaps(pairs: Iterable[Pair], good: int, bad: int) -> list[Region]:
+def find_gaps(pairs: Iterable[Pair], good: int, bad: int) -> list[Region]:
+    """Return what lies between the pairs, of traces of so many operators."""
     regions, i, j = list[Region](), 0, 0
     for left, right in [*pairs, (good, bad)]:
         if left > i or right > j:
             regions.append(Region(range(i, left), range(j, right)))
         i, j = left + 1, right + 1
     return regions
-
-
-def names_of(trace: Trace, indices: Iterable[int]) -> list[str]:
-    """Names of what computes something, each once."""
-    every = [trace.operators[index] for index in indices]
-    return list(dict.fromkeys(each.name for each in every if not each.is_view))
-
-
-def changes(good: Trace, bad: Trace, alignment: Alignment) -> list[dict[str, object]]:
-    """What appeared, vanished or was replaced, with how often; regions that only make views are left out."""
-    counted = Counter[tuple[tuple[str, ...], tuple[str, ...], str]]()
-    for region in alignment.regions:
-        before, after = names_of(good, region.good), names_of(bad, region.bad)
-        first = bad.operators[region.bad[0]] if region.bad else good.operators[region.good[0]]
-        if before or after:
-            counted[tuple(before), tuple(after), first.line] += 1
-    return [
-        {
-            "what": "replaced" if before and after else "vanished" if before else "appeared",
-            "before": list(before),
-            "after": list(after),
-            "line": line,
-            "times": times,
-        }
-        for (before, after, line), times in counted.items()
-    ]

@@ -1,102 +1,122 @@
-"""What a trace found, as summary.json holds it: facts first, then sentences."""
+"""What a trace found, as summary.json holds it: facts, from which the page and the terminal make sentences."""
 
 from __future__ import annotations
 
+import enum
 import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness.trace.diverge import Reason
+from harness.trace.model import Kind, Raised
 from harness.worker import protocol
 
 SUMMARY = "summary.json"
-NOTHING_MOVED, NO_EFFECT, DOES_NOT_REPEAT = "nothing_moved", "no_effect", "does_not_repeat"
-PROVEN, NOT_PROVEN, NOT_EXPLAINED = "proven", "not_proven", "not_explained"
-RAISED = "raised"  # PyTorch raises an exception in one version alone, and that is the answer
-DECISIVE, SUGGESTIVE = "decisive", "suggestive"
+LIMIT_UNITS = 32.0  # rounding units: what sums of a thousand terms may cost in the dtype, if errors are independent
+
+
+class Verdict(str, enum.Enum):
+    """What is known of why the end results differ."""
+
+    UNCHANGED = "unchanged"  # no operator diverges
+    NO_EFFECT = "no_effect"  # an operator diverges, and the end result is the same
+    DOES_NOT_REPEAT = "does_not_repeat"  # a version's own two runs differ
+    PROVEN = "proven"  # the substitution brings the end result back, bit for bit
+    POSSIBLE = "possible"  # operators diverge; their substitution leaves a difference, or is not possible
+    RAISED = "raised"  # PyTorch raises an exception in one version
+    NOT_EXPLAINED = "not_explained"
+
+    @property
+    def is_inconclusive(self) -> bool:
+        return self in (Verdict.DOES_NOT_REPEAT, Verdict.NOT_EXPLAINED, Verdict.POSSIBLE)
+
+
+class Truth(str, enum.Enum):
+    """Which version's operator is nearer to the ground truth, alone."""
+
+    NOT_JUDGED = "not_judged"
+    NOT_RUN = "not_run"  # alone it cannot run: `Judged.detail`
+    OTHER_OUTPUTS = "other_outputs"  # of other types or shapes
+    NO_GROUND_TRUTH = "no_ground_truth"  # it has no float64 form: `Judged.detail`
+    ROUNDS_INSIDE = "rounds_inside"  # its float64 forms take in each version's own roundings
+    OTHER_MEANING = "other_meaning"  # the float64 forms differ by more than rounding
+    BOTH_ACCURATE = "both_accurate"
+    ONE_CORRECT = "one_correct"
+    ONE_NEARER = "one_nearer"
 
 
 @dataclass(frozen=True)
 class Judged:
-    """What an operator does alone. Errors are in rounding units; None where there is no float64 form, or no single
-    truth."""
+    """What an operator does alone. Errors are in rounding units; None where there is no ground truth."""
 
-    text: str = ""
+    truth: Truth = Truth.NOT_JUDGED
+    detail: str = ""
     exact_difference: float | None = None  # of the two float64 forms, relative, in the norm
     good_units: float | None = None
     bad_units: float | None = None
+    is_deterministic: bool = True
+    is_equal_alone: bool = False  # the two versions give the same bits
 
 
 @dataclass(frozen=True)
-class RaisedThere:
-    """An exception of one version alone. `by_pytorch`: PyTorch raised it, not the script; `returned`: in the other
-    version the same operator, on the same bits, returned."""
+class OneRaised:
+    """An exception of one version only."""
 
     version: str
+    other: str  # the version that raised none
     text: str
-    line: str
-    source: str
-    function: str
-    operator: str
-    by_pytorch: bool
-    returned: bool
+    source: str  # the text of the line
+    origin: Raised
+    other_returned: bool  # in the other version the same operator, on the same bits, returned
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Cause:
-    """One kind of operator, at which the versions part."""
+    """One kind of operator, at which the versions diverge."""
 
-    kind: str
+    kind: Kind
+    function: str  # that the line calls
     line: str
     source: str  # the text of that line
-    others: list[list[str]] = field(default_factory=list, kw_only=True)  # further lines where it was put back, and text
     module: str
     phase: str
-    why: str
-    instances: int  # whose outputs were replaced
-    share: float | None  # of the end result's difference, that goes when it is put back after those before it
-    bad_index: int | None
-    judged: Judged
-    needed: bool = True
+    reason: Reason
+    changes: list[str]  # arguments, or strides, that differ: in each version
+    index: int | None  # in the bad trace
+    instances: int = 0  # whose outputs were substituted
+    others: list[list[str]] = field(default_factory=list)  # further lines where it was substituted, and their text
+    share: float | None = None  # of the end result's difference, that goes when it joins those before it
+    is_needed: bool = True
+    judged: Judged = Judged()
     program: int | None = None  # of the stored programs
-    function: str = ""  # that the line calls
 
 
 @dataclass
 class Outcome:
+    """All facts of a trace."""
+
     good: str
     bad: str
     command: list[str]
-    options: list[str] = field(default_factory=list)  # of the trace, that decide what is recorded and measured
-    part: str = ""  # of the script, that was recorded; empty: all
-    verdict: str = NOTHING_MOVED
-    grade: str = ""
-    answer: str = ""  # the headline
-    rest: list[list[str]] = field(default_factory=list)  # [label, sentence]
+    verdict: Verdict = Verdict.UNCHANGED
     numbers: float | None = None  # largest relative difference of a number that left PyTorch
     tensors: float | None = None  # and of a tensor that was left
-    elsewhere: float | None = None  # and of a number that left PyTorch outside of the part
-    elsewhere_left: float | None = None  # that is left when outputs were put back
     causes: list[Cause] = field(default_factory=list)
-    dropped: list[str] = field(default_factory=list)
+    earliest: int = 0  # of the causes, in the program's order
     comes_back: bool | None = None
-    reverse: bool | None = None
-    reverse_with: list[str] = field(default_factory=list)  # kinds that it would need besides
     left: float | None = None
     not_repeatable: list[str] = field(default_factory=list)
-    printed: list[list[str]] = field(default_factory=list)
     ended: dict[str, str] = field(default_factory=dict)
-    raised: RaisedThere | None = None
-    changes: list[dict[str, Any]] = field(default_factory=list)
-    growth: list[list[float]] = field(default_factory=list)  # place in the bad trace, relative difference
-    first: list[dict[str, Any]] = field(default_factory=list)  # what differs, in the program's order
+    raised: OneRaised | None = None
+    growth: list[tuple[int, float]] = field(default_factory=list)  # index in the bad trace, relative difference
+    differing: list[dict[str, Any]] = field(default_factory=list)  # in the program's order
     counts: dict[str, int] = field(default_factory=dict)
-    entry: list[str] = field(default_factory=lambda: ["", ""])  # what came in otherwise than by an operator, and where
-    cost: dict[str, dict[str, float]] = field(default_factory=dict)
-    versions: dict[str, str] = field(default_factory=dict)
-    extracted: list[str] = field(default_factory=list)
+    seconds: dict[str, tuple[float, float]] = field(default_factory=dict)  # without the recorder, and with it
+    torch: list[str] = field(default_factory=list)  # as it was observed inside
     notes: list[str] = field(default_factory=list)
     runs: int = 0
+    script: str = ""  # that shows the first diverging operator alone
 
 
 def save(outcome: Outcome, folder: Path) -> None:
@@ -104,7 +124,7 @@ def save(outcome: Outcome, folder: Path) -> None:
 
 
 def json_safe(value: Any) -> Any:
-    """JSON has neither infinity nor NaN: they are text."""
+    """Return the value with infinity and NaN, which JSON has not, as text."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, dict):
@@ -113,5 +133,6 @@ def json_safe(value: Any) -> Any:
 
 
 def load(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = protocol.read_json(str(folder / SUMMARY))
-    return found
+    """Return what `save` wrote."""
+    facts: dict[str, Any] = protocol.read_json(str(folder / SUMMARY))
+    return facts

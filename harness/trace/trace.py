@@ -1,272 +1,209 @@
-"""A trace as a whole: record both versions twice, align, localise, put back, judge."""
+"""A trace as a whole: record both versions twice, align, compare, substitute, judge."""
 
 from __future__ import annotations
 
 import linecache
-import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
 from harness.errors import InputError
-from harness.trace import answer
-from harness.trace import outcome as o
-from harness.trace.align import Alignment, changes
-from harness.trace.ends import (
-    distances,
-    growth,
-    held_by_one,
-    printed_difference,
-    relative_numbers,
-    result_of,
-    unstable_lines,
-)
+from harness.trace.diverge import Reason, Site
 from harness.trace.judge import judge_all
-from harness.trace.localise import ARGUMENTS, DRAWS, LAYOUT, Site, entry
-from harness.trace.model import End, Operator, Trace
-from harness.trace.outcome import Cause, Judged, Outcome, RaisedThere
-from harness.trace.prove import (
-    Experiment,
-    Proof,
-    Say,
-    first_unrepeated,
-    origins,
-    reversed_kinds,
-    unstable_operators,
-)
+from harness.trace.model import End, Kind, Operator, Trace
+from harness.trace.outcome import Cause, OneRaised, Outcome, Verdict
+from harness.trace.results import distances, find_growth, find_result, pair_tensors
 from harness.trace.runs import Side
+from harness.trace.substitute import Experiment, Proof, Say, find_diverging, find_first_unstable, find_unstable
 
-SHOWN = 60  # rows of a table
-POINTS = 400  # of the picture
+MOST_ROWS = 60  # of the table
 
 
 def trace(good: Side, bad: Side, command: Sequence[str], notes: Sequence[str], say: Say) -> Outcome:
     """Return everything that was found. InputError where the script cannot be traced."""
-    found = Outcome(good=good.version, bad=bad.version, command=list(command), notes=list(notes), part=good.script.part)
-    found.options = good.script.options
-    recorded = {}
-    for side in (good, bad):
-        say(f"{side.version}, without the recorder")
-        plain = side.plain()
-        say(f"{side.version}, recorded twice")
-        one, other = side.record(), side.record()
-        require_undisturbed(side.version, plain, one.end)
-        recorded[side.version] = (one, other)
-        found.cost[side.version] = {
-            "plain_s": plain.duration_s,
-            "recorded_s": one.end.duration_s,
-            "operators": len(one.operators),
-        }
-        found.versions[side.version] = one.end.torch
-        found.notes += [note for note in one.end.notes if note not in found.notes]
-    (g, g_again), (b, b_again) = recorded[good.version], recorded[bad.version]
+    outcome = Outcome(good=good.version, bad=bad.version, command=list(command), notes=list(notes))
+    g, g_again = _record(good, outcome, say)
+    b, b_again = _record(bad, outcome, say)
     if not g.operators and not b.operators:
-        how = f"; it ends with {g.end.failure}" * bool(g.end.failure)
-        raise InputError(f"the script calls no operator of PyTorch{how}", f"run it by itself in {good.version}")
+        end = f"; it ends with {g.end.failure}" if g.end.failure else ""
+        raise InputError(f"the script calls no operator of PyTorch{end}", f"run it by itself in {good.version}")
     experiment = Experiment(good, bad, g, b, say)
-    ends = (experiment.wanted, experiment.had)
-    _facts(found, experiment)
-    skip = unstable_lines(ends[0], result_of(g_again)) | unstable_lines(ends[1], result_of(b_again))
-    found.printed = [list(lines) for lines in printed_difference(*ends, skip)][:SHOWN]
-    _repeats(found, (good, g, g_again), (bad, b, b_again))
-    unstable = unstable_operators(b, b_again) | _as_bad(unstable_operators(g, g_again), experiment.alignment)
-    first = origins(experiment.sites, unstable)
-    if not (ends[0].equals(result_of(g_again)) and ends[1].equals(result_of(b_again))):
-        found.verdict = o.DOES_NOT_REPEAT
-    elif ends[0].equals(ends[1]):
-        found.verdict = o.NO_EFFECT if first else o.NOTHING_MOVED
-        kinds = {site.kind: site for site in reversed(first)}
-        found.causes = [_cause(kind, site, g, b, Proof()) for kind, site in reversed(kinds.items())]
+    _describe_results(outcome, experiment)
+    _describe_differences(outcome, experiment)
+    outcome.not_repeatable = _find_unrepeated(good, g, g_again) + _find_unrepeated(bad, b, b_again)
+    to_bad = dict(experiment.alignment.pairs)
+    unstable = find_unstable(b, b_again) | {to_bad.get(index, -1) for index in find_unstable(g, g_again)}
+    repeats = find_result(g_again).equals(experiment.wanted) and find_result(b_again).equals(experiment.had)
+    if not repeats:
+        outcome.verdict = Verdict.DOES_NOT_REPEAT
+    elif experiment.wanted.equals(experiment.had):
+        first = dict[Kind, Site]()
+        for site in find_diverging(experiment.sites, unstable):
+            first.setdefault(site.kind, site)
+        outcome.causes = [_describe_cause(site, g, b) for site in first.values()]
+        outcome.verdict = Verdict.NO_EFFECT if first else Verdict.UNCHANGED
     else:
-        _prove(found, experiment, unstable, unstable_operators(g, g_again))
-    found.runs = good.count + bad.count
-    answer.write(found)
-    return found
+        _prove(outcome, experiment, unstable)
+    outcome.runs = good.count + bad.count
+    return outcome
+
+
+def _record(side: Side, outcome: Outcome, say: Say) -> tuple[Trace, Trace]:
+    say(f"{side.version}, without the recorder")
+    plain = side.run_plainly()
+    say(f"{side.version}, recorded twice")
+    traces = side.record(), side.record()
+    end = traces[0].end
+    require_undisturbed(side.version, plain, end)
+    outcome.seconds[side.version] = plain.duration_s, end.duration_s
+    outcome.torch.append(end.torch)
+    outcome.notes += [note for note in end.notes if note not in outcome.notes]
+    return traces
 
 
 def require_undisturbed(version: str, plain: End, recorded: End) -> None:
-    """InputError where the script ends in another way under the recorder."""
+    """Raise InputError where the script ends in another way under the recorder."""
     if plain.failure != recorded.failure:
-        ends = [each.failure or "exit code 0" for each in (recorded, plain)]
+        ends = [end.failure or "exit code 0" for end in (recorded, plain)]
         message = f"{version}: the script ends otherwise when it is recorded: {ends[0]}; else: {ends[1]}"
         raise InputError(message, "leave out what disturbs the recorder; where its end is luck, run it again")
 
 
-def _as_bad(indices: set[int], alignment: Alignment) -> set[int]:
-    return {b for g, b in alignment.pairs if g in indices}
+def _find_unrepeated(side: Side, one: Trace, other: Trace) -> list[str]:
+    site = find_first_unstable(one, other)
+    if site is not None:
+        line = _find_first(site, one, other).line
+        return [f"In {side.version}, {site.kind} at {line} does not repeat"]
+    if not find_result(one).equals(find_result(other)):
+        return [f"{side.version} differs from itself, by no operator that was seen"]
+    return []
 
 
-def _facts(found: Outcome, experiment: Experiment) -> None:
-    g, b, alignment = experiment.given, experiment.taken, experiment.alignment
-    ends = (experiment.wanted, experiment.had)
-    found.numbers, found.tensors = distances(*ends)
-    if found.part:
-        found.elsewhere = relative_numbers(g.end.elsewhere, b.end.elsewhere)
-    if g.end.code and ends[0].ended == ends[1].ended:
-        found.notes.append(f"both versions end with {g.end.failure}: what comes before it was compared")
-    for side, count, line in held_by_one(*ends):
-        version = (found.good, found.bad)[side]
-        found.notes.append(f"only {version} holds {count} of the tensors that are left; not compared; first: {line}")
-    found.ended = {"good": g.end.failure, "bad": b.end.failure}
-    found.entry = list(entry(g, b, alignment))
-    found.changes = sorted(changes(g, b, alignment), key=lambda row: -int(str(row["times"])))[:SHOWN]
-    curve = growth(g, b, alignment.pairs)
-    found.growth = [[place, value] for place, value in _thinned(curve)]
-    relative = dict(curve)
+# -- facts that need no experiment ------------------------------------------------------------------------------------
+
+
+def _describe_results(outcome: Outcome, experiment: Experiment) -> None:
+    g, b = experiment.given, experiment.taken
+    outcome.ended = {"good": g.end.failure, "bad": b.end.failure}
+    outcome.numbers, outcome.tensors = distances(experiment.wanted, experiment.had)
+    if g.end.failure and g.end.failure == b.end.failure:
+        outcome.notes.append(f"both versions end with {g.end.failure}: what comes before it was compared")
+    pairs = pair_tensors(experiment.wanted, experiment.had)
+    for version, held in ((outcome.good, pairs.good_only), (outcome.bad, pairs.bad_only)):
+        if held:
+            text = f"only {version} holds {len(held)} of the tensors that are left; not compared; first: {held[0].line}"
+            outcome.notes.append(text)
+
+
+def _describe_differences(outcome: Outcome, experiment: Experiment) -> None:
+    g, b, pairs = experiment.given, experiment.taken, experiment.alignment.pairs
+    outcome.growth = find_growth(g, b, pairs)
+    relative = dict(outcome.growth)
     differing = [site for site in experiment.sites if site.differs]
-    found.counts = {
+    outcome.counts = {
         "good": len(g.operators),
         "bad": len(b.operators),
-        "matched": len(alignment.pairs),
-        "regions": len(alignment.regions),
+        "matched": len(pairs),
         "differing": len(differing),
     }
-    found.first = [
-        {
-            "kind": site.kind,
-            "origin": site.is_origin,
-            **_where(_first(site, g, b)),
-            "difference": next((relative[index] for index in site.bad if index in relative), None),
-        }
-        for site in differing[:SHOWN]
-    ]
+    for site in differing[:MOST_ROWS]:
+        operator = _find_first(site, g, b)
+        row: dict[str, Any] = {name: getattr(operator, name) for name in ("line", "module", "phase")}
+        row["difference"] = next((relative[index] for index in site.bad if index in relative), None)
+        outcome.differing.append({"kind": str(site.kind), "diverges": site.diverges, **row})
 
 
-def _thinned(curve: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
-    """The largest of every few points."""
-    step = math.ceil(len(curve) / POINTS) or 1
-    return [max(curve[i : i + step], key=lambda point: point[1]) for i in range(0, len(curve), step)]
+# -- the experiment ---------------------------------------------------------------------------------------------------
 
 
-def _repeats(found: Outcome, *sides: tuple[Side, Trace, Trace]) -> None:
-    for side, one, other in sides:
-        site = first_unrepeated(one, other)
-        if site is not None:
-            where = _where(_first(site, one, other))
-            found.not_repeatable.append(f"In {side.version}, {site.kind} at {where['line']} does not repeat")
-        elif not result_of(one).equals(result_of(other)):
-            found.not_repeatable.append(f"{side.version} differs from itself, by no operator that was seen")
-
-
-def _prove(found: Outcome, experiment: Experiment, unstable: set[int], unstable_in_good: set[int]) -> None:
-    good, bad, say = experiment.giver, experiment.taker, experiment.say
+def _prove(outcome: Outcome, experiment: Experiment, unstable: set[int]) -> None:
     proof = experiment.prove(unstable)
-    found.raised = _raised(experiment.given, proof.after or experiment.taken, found)
-    if not proof.sites:
-        found.verdict = o.NOT_EXPLAINED
-        _say_raised(found)
-        return
-    say("the first origins run again alone: three times, and in float64")
-    judged = judge_all(good, bad, experiment.given, proof)
-    found.causes = [
-        _cause(kind, site, experiment.given, proof.seen_in[kind], proof) for kind, site in proof.sites.items()
-    ]
-    for cause in found.causes:
-        alone = judged.get(cause.kind, Judged())
-        cause.judged = replace(alone, text=f"{cause.judged.text} {alone.text}".strip())
-        cause.program = list(proof.sites).index(cause.kind)
-        cause.needed = cause.kind in proof.kinds or cause.kind in proof.not_put
-    of_lines = defaultdict[str, float](float)  # a forward operator and its backward are one line's
-    for cause in found.causes:
-        of_lines[cause.line] += cause.share or 0.0
-    found.causes.sort(key=lambda cause: (not cause.needed, -of_lines[cause.line], cause.bad_index or 0))
-    found.dropped = proof.dropped
-    if proof.after is not None:
-        found.comes_back, found.left = proof.comes_back, proof.left
-        found.elsewhere_left = relative_numbers(experiment.given.end.elsewhere, proof.after.end.elsewhere)
+    outcome.raised = _find_raised(experiment.given, proof.after or experiment.taken, outcome)
+    if proof.sites:
+        outcome.causes = _find_causes(experiment, proof)
+        needed = [cause for cause in outcome.causes if cause.is_needed] or outcome.causes
+        outcome.earliest = outcome.causes.index(min(needed, key=lambda cause: cause.index or 0))
+    outcome.comes_back, outcome.left = proof.comes_back, proof.left
     if proof.comes_back:
-        back = Experiment(bad, good, experiment.taken, experiment.given, say)
-        besides = back.confirm(reversed_kinds(proof.kinds), unstable_in_good)
-        found.reverse, found.reverse_with = besides == [], reversed_kinds(besides or [])
-    found.verdict = o.PROVEN if proof.comes_back else o.NOT_PROVEN
-    found.grade = o.DECISIVE if proof.comes_back and found.reverse else o.SUGGESTIVE
-    if not proof.comes_back:  # whatever else differs is not why
-        _say_raised(found)
+        outcome.verdict = Verdict.PROVEN
+    elif outcome.raised is not None and outcome.raised.origin.is_pytorchs:
+        outcome.verdict = Verdict.RAISED  # whatever else differs is not why
+    else:
+        outcome.verdict = Verdict.POSSIBLE if proof.sites else Verdict.NOT_EXPLAINED
 
 
-def _raised(good: Trace, bad: Trace, found: Outcome) -> RaisedThere | None:
-    """The exception of one version, where the other raised none. `bad`: with all put back that differs."""
-    sides = ((found.good, good), (found.bad, bad))
-    raising = [(version, trace) for version, trace in sides if trace.end.raised]
-    if len(raising) != 1:
+def _find_causes(experiment: Experiment, proof: Proof) -> list[Cause]:
+    """Return every kind that diverges; what is needed, and what moves the end result most, first."""
+    experiment.say("the first diverging operators run again alone: three times, and in float64")
+    judged = judge_all(experiment.giver, experiment.taker, experiment.given, proof)
+    causes = []
+    for number, (kind, site) in enumerate(proof.sites.items()):
+        cause = _describe_cause(site, experiment.given, proof.seen_in[kind])
+        substituted = proof.substituted.get(kind, [])
+        cause.instances, cause.share, cause.program = len(substituted), proof.shares.get(kind), number
+        if proof.after is not None:
+            lines = dict.fromkeys(proof.after.operators[index].line for index in substituted)
+            cause.others = [[line, read_line(line)] for line in lines if line != cause.line]
+        cause.judged = judged.get(kind, cause.judged)
+        cause.is_needed = kind in proof.kinds or kind in proof.not_possible
+        causes.append(cause)
+    shares = defaultdict[str, float](float)  # a forward operator and its backward are one line's
+    for cause in causes:
+        shares[cause.line] += cause.share or 0.0
+    return sorted(causes, key=lambda cause: (not cause.is_needed, -shares[cause.line], cause.index or 0))
+
+
+def _find_raised(good: Trace, bad: Trace, outcome: Outcome) -> OneRaised | None:
+    """Return the exception of one version, where the other raised none. `bad`: with all substituted that diverges."""
+    if bool(good.end.raised) == bool(bad.end.raised):
         return None
-    version, trace = raising[0]
-    raised, other = trace.end.raised, bad if trace is good else good
-    assert raised is not None
-    given = [(each.name, tuple(value.digest for value in each.inputs)) for each in other.operators]
-    return RaisedThere(
-        version=version,
-        text=trace.end.exception,
-        line=raised.line,
-        source=_text(raised.line),
-        function=raised.function,
-        operator=raised.operator,
-        by_pytorch=raised.is_pytorch,
-        returned=(raised.operator, raised.given) in given,
-    )
+    version, other, raising, returning = outcome.good, outcome.bad, good, bad
+    if bad.end.raised:
+        version, other, raising, returning = other, version, returning, raising
+    origin = raising.end.raised
+    assert origin is not None
+    calls = ((operator.name, tuple(value.digest for value in operator.inputs)) for operator in returning.operators)
+    returned = (origin.operator, origin.given) in calls
+    return OneRaised(version, other, raising.end.exception, read_line(origin.line), origin, returned)
 
 
-def _say_raised(found: Outcome) -> None:
-    """An exception that PyTorch raises in one version alone is the answer."""
-    if found.raised is not None and found.raised.by_pytorch:
-        found.verdict, found.grade = o.RAISED, o.DECISIVE if found.raised.returned else o.SUGGESTIVE
+def _find_first(site: Site, g: Trace, b: Trace) -> Operator:
+    """Return the operator to be named: of a region the first that computes something, of the bad version if it has
+    one."""
+    operators = [*(b.operators[index] for index in site.bad), *(g.operators[index] for index in site.good)]
+    return next((operator for operator in operators if not operator.is_view), operators[0])
 
 
-def _first(site: Site, g: Trace, b: Trace) -> Operator:
-    """The operator to be named: of a region the first that computes something, of the bad version if it has one."""
-    for trace, indices in ((b, site.bad), (g, site.good)):
-        computing = [trace.operators[index] for index in indices if not trace.operators[index].is_view]
-        if computing:
-            return computing[0]
-    return b.operators[site.bad[0]] if site.bad else g.operators[site.good[0]]
-
-
-def _where(operator: Operator) -> dict[str, Any]:
-    return {"line": operator.line, "module": operator.module, "phase": operator.phase, "index": operator.index}
-
-
-def _text(line: str) -> str:
+def read_line(line: str) -> str:
+    """Return the text of `FILE:NUMBER`."""
     file, _, number = line.rpartition(":")
     return linecache.getline(file, int(number)).strip() if number.isdecimal() else ""
 
 
-def _cause(kind: str, site: Site, g: Trace, b: Trace, proof: Proof) -> Cause:
-    first = _first(site, g, b)
-    put = proof.puts.get(kind, [])
-    lines = dict.fromkeys(proof.after.operators[index].line for index in put) if proof.after else {}
+def _describe_cause(site: Site, g: Trace, b: Trace) -> Cause:
+    first = _find_first(site, g, b)
     return Cause(
-        kind=kind,
+        kind=site.kind,
+        function=first.function,
         line=first.line,
-        source=_text(first.line),
-        others=[[line, _text(line)] for line in lines if line != first.line],
+        source=read_line(first.line),
         module=first.module,
         phase=first.phase,
-        why=site.why,
-        instances=len(put),
-        share=proof.shares.get(kind),
-        bad_index=site.bad[0] if site.bad else None,
-        judged=Judged(_detail(site, g, b)),
-        function=first.function,
+        reason=site.reason,
+        changes=_list_changes(site, g, b),
+        index=site.bad[0] if site.bad else None,
     )
 
 
-def _detail(site: Site, g: Trace, b: Trace) -> str:
-    if site.is_region:
-        return ""
-    one, other = g.operators[site.good[0]], b.operators[site.bad[0]]
-    if site.why == ARGUMENTS:
-        pairs = zip_longest(one.scalars, other.scalars, fillvalue="the default")
-        moved = [f"{x} and {y}" for x, y in pairs if x != y]
-        return f"It is called with other arguments: {'; '.join(moved)}."
-    if site.why == DRAWS:
-        return "From the same state of the generator the two versions draw other numbers."
-    if site.why == LAYOUT:
-        strides = [
-            f"{list(x.strides)} and {list(y.strides)}"
-            for x, y in zip(one.inputs, other.inputs, strict=True)
-            if x.strides != y.strides
-        ]
-        return f"Its inputs are equal in value, and lie in memory in other ways: strides {'; '.join(strides)}."
-    return ""
+def _list_changes(site: Site, g: Trace, b: Trace) -> list[str]:
+    """Return the arguments, or the strides, that differ where a matched operator is called."""
+    if site.kind.is_region:
+        return []
+    left, right = g.operators[site.good[0]], b.operators[site.bad[0]]
+    pairs: list[tuple[object, object]] = []
+    if site.reason == Reason.ARGUMENTS:
+        pairs = list(zip_longest(left.scalars, right.scalars, fillvalue="the default"))
+    elif site.reason == Reason.LAYOUT:
+        pairs = [(list(x.strides), list(y.strides)) for x, y in zip(left.inputs, right.inputs, strict=True)]
+    return [f"{x} and {y}" for x, y in pairs if x != y]

@@ -1,4 +1,4 @@
 """What runs inside an environment to trace a script: a recorder of PyTorch's operators, and their replay.
 
-Python 3.8 and newer, the standard library and torch alone. `python -m tracer REQUEST.json` is its only entry.
+It needs Python 3.8 or newer, the standard library and torch. `python -m tracer` is its only entry.
 """

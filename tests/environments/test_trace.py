@@ -1,6 +1,6 @@
-"""Small programs traced under the real 2.1.0 and 2.5.0: what is blamed, and whether putting it back proves it.
+"""Small programs traced under the real 2.1.0 and 2.5.0: what is named, and whether its substitution proves it.
 
-Some hold a change that was planted by version, in some what moves is PyTorch's own, and in some nothing moves.
+Some hold a change that was planted by version, in some the change is PyTorch's own, and in some nothing changes.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ import pytest
 
 from harness.cli import main
 from harness.errors import BAD_INPUT
-from tests.conftest import ROOT
-from tests.traces import load_index, mistakes, traced
+from reports.trace.page import describe
+from tests.traces import ROOT, find_mistakes, load_programs, trace, work_in
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(900)]
 
-
-SAMPLE = (  # of tests/programs: each shows something that the others do not; `python -m tests.programs` has them all
+SAMPLE = (  # each shows something that the others do not; `python -m tests.programs` has all programs
     "bfloat16",
     "checkpointing",
     "convnet",
@@ -38,14 +37,23 @@ SAMPLE = (  # of tests/programs: each shows something that the others do not; `p
 
 @pytest.mark.parametrize("name", SAMPLE)
 def test_the_right_operator_and_line_are_named(name: str, tmp_path: Path) -> None:
-    code, found = traced(name, tmp_path / "out")
-    assert not mistakes(load_index()[name], code, found), found
-    assert found["answer"][:40] in (tmp_path / "out" / "index.html").read_text().replace("&#39;", "'")
+    code, found = trace(name, tmp_path)
+    assert not find_mistakes(load_programs()[name], code, found), found
+    headline = describe(found)[0][1]
+    assert headline[:40] in (tmp_path / "out" / "index.html").read_text().replace("&#39;", "'")
+
+
+def test_a_check_of_an_answer_can_fail(tmp_path: Path) -> None:
+    code, found = trace("two_changes", tmp_path)
+    program = load_programs()["two_changes"]
+    assert not find_mistakes(program, code, found)
+    for name in ("encoder", "decomposed", "nondeterministic"):
+        assert find_mistakes(load_programs()[name], code, found)
 
 
 def test_the_extracted_script_shows_it_alone(pinned_pythons: list[Path], tmp_path: Path) -> None:
-    traced("two_changes", tmp_path / "out", "--extract")
-    script = tmp_path / "out" / "alone" / "alone.py"
+    _, found = trace("two_changes", tmp_path, "--extract")
+    script = Path(found["script"])
     assert len(script.read_text().splitlines()) <= 60
     printed = [
         subprocess.run([python, script], capture_output=True, text=True, check=True).stdout for python in pinned_pythons
@@ -57,15 +65,16 @@ def test_the_extracted_script_shows_it_alone(pinned_pythons: list[Path], tmp_pat
     ("source", "said"),
     [
         ("import torch\ntorch.compile(torch.nn.Linear(2, 2))(torch.ones(1, 2))\n", "torch.compile"),
+        ("print(1)\n", "calls no operator of PyTorch"),
         (None, "no such file"),
     ],
 )
 def test_what_cannot_be_traced_is_refused_in_a_sentence(
-    source: str | None, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    source: str | None, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if source is not None:
         (tmp_path / "mine.py").write_text(source)
-    monkeypatch.chdir(tmp_path)
-    words = ["trace", "--good", "2.1.0", "--bad", "2.5.0", f"--out={tmp_path / 'out'}", "--", "python", "mine.py"]
-    assert main.main([*words[:6], f"--matrix={ROOT / 'matrix.yaml'}", *words[6:]]) == BAD_INPUT
+    words = ["trace", "--good", "2.1.0", "--bad", "2.5.0", "--out=out", f"--matrix={ROOT / 'matrix.yaml'}"]
+    with work_in(tmp_path):
+        assert main.main([*words, "--", "python", "mine.py"]) == BAD_INPUT
     assert said in capsys.readouterr().err

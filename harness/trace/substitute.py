@@ -1,0 +1,193 @@
+"""The experiment: one version runs again with the other's outputs substituted, where the two first diverge.
+
+Operators of one kind are substituted together. In the run each output is substituted only where its operator's inputs
+are, bit for bit, those of the other version. So an operator behind a substituted one shows whether it diverges too, and
+no output is substituted because of what came before it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.trace.align import align
+from harness.trace.diverge import Site, compare_traces
+from harness.trace.model import Kind, Slot, Trace
+from harness.trace.results import Result, distance, find_result
+from harness.trace.runs import Side
+
+MOST_ROUNDS = 8
+Say = Callable[[str], None]
+
+
+@dataclass
+class Proof:
+    """What substitution showed."""
+
+    kinds: list[Kind] = field(default_factory=list)  # the smallest set that was found
+    sites: dict[Kind, Site] = field(default_factory=dict)  # of every kind, the first that diverges
+    seen_in: dict[Kind, Trace] = field(default_factory=dict)  # the trace in which that site was seen
+    shares: dict[Kind, float | None] = field(default_factory=dict)  # of the difference, that goes with the kind
+    substituted: dict[Kind, list[int]] = field(default_factory=dict)  # operators
+    not_possible: list[Kind] = field(default_factory=list)  # these diverge and cannot be substituted
+    comes_back: bool | None = None  # bit for bit; None: nothing was substituted
+    left: float | None = None  # the distance that is left
+    after: Trace | None = None  # the bad version's, with all of them substituted
+
+
+def find_diverging(sites: Iterable[Site], unstable: Iterable[int]) -> list[Site]:
+    """Return the sites that diverge, and repeat."""
+    skip = set(unstable)
+    return [site for site in sites if site.diverges and not skip.intersection(site.bad)]
+
+
+def request_substitution(sites: Sequence[Site], kinds: Iterable[Kind], store: str) -> dict[str, Any]:
+    """Return what the recorder is asked for, to substitute all sites of these kinds: rows with an operator's index
+    first, and the site's number last."""
+    puts, feeds, guards = list[Any](), list[Any](), list[Any]()
+    wanted = set(kinds)
+    for number, site in enumerate(sites):
+        if site.kind in wanted and site.stored:
+            guards += [[*guard, number] for guard in site.guards]
+            for good, (b, slot) in site.outputs:
+                if b in site.bad:
+                    puts.append([b, slot, _name_file(store, good), number])
+            for guard, good in site.feeds:
+                feeds.append([guard.operator, guard.position, _name_file(store, good), number])
+                if guard.digest:
+                    guards.append([*guard, number])
+    return {"puts": puts, "feeds": feeds, "guards": guards}
+
+
+def _name_file(store: str, slot: Slot) -> str:
+    return f"{store}/{slot[0]}-{slot[1]}.pt"
+
+
+def request_outputs(sites: Iterable[Site], kinds: Iterable[Kind]) -> list[Slot]:
+    """Return the outputs of the good trace that the recorder stores for a substitution."""
+    wanted = set(kinds)
+    return sorted({slot for site in sites if site.kind in wanted for slot in site.stored})
+
+
+def request_programs(sites: Mapping[Kind, Site], side: str) -> list[dict[str, Any]]:
+    """Return what the recorder stores, so that the first site of each kind can run again alone."""
+    programs = []
+    for number, site in enumerate(sites.values()):
+        operators = site.good if side == "good" else site.bad
+        slots = dict.fromkeys(pair[side == "bad"] for pair in site.outputs)
+        outputs = [slot for slot in slots if slot[0] in operators]
+        if operators and outputs:
+            programs.append({"name": f"{side}-{number}", "operators": list(operators), "outputs": outputs})
+    return programs
+
+
+class Experiment:
+    """Substitutes outputs of `giver` in runs of `taker`."""
+
+    def __init__(self, giver: Side, taker: Side, given: Trace, taken: Trace, say: Say) -> None:
+        self.giver, self.taker, self.given, self.taken, self.say = giver, taker, given, taken, say
+        self.wanted, self.had = find_result(given), find_result(taken)
+        self.alignment = align(given, taken)
+        self.sites = compare_traces(given, taken, self.alignment)
+
+    def run(self, kinds: Sequence[Kind], **more: Any) -> Trace:
+        """Run the taker with outputs of these kinds substituted."""
+        self.say(f"{self.taker.version} with {', '.join(map(str, kinds))} of {self.giver.version} substituted")
+        return self.taker.record(**request_substitution(self.sites, kinds, str(self.giver.store)), **more)
+
+    def prove(self, unstable: set[int]) -> Proof:
+        """Let kinds join until nothing more diverges, or the end result is the giver's; then leave out those that are
+        not needed. `unstable`: operators of the taker that do not repeat."""
+        proof, trace, sites = Proof(), self.taken, self.sites
+        for _ in range(MOST_ROUNDS):
+            joining = _join(find_diverging(sites, unstable), trace, proof)
+            if not joining:
+                break
+            self.sites = sites
+            kinds = [*proof.kinds, *joining]
+            self.giver.record(store=request_outputs(sites, kinds), programs=request_programs(proof.sites, "good"))
+            trace = self.run(kinds, programs=request_programs(proof.sites, "bad"))
+            proof.kinds, proof.after = kinds, trace
+            sites = self._compare(trace)
+            if self._gives_wanted(trace):
+                break
+        if proof.after is not None:
+            proof.comes_back = self._gives_wanted(proof.after)
+            proof.left = distance(self.wanted, find_result(proof.after))
+            proof.after = self._reduce(proof, proof.after)
+            self._list_substituted(proof, proof.after)
+        return proof
+
+    def _compare(self, trace: Trace) -> list[Site]:
+        return compare_traces(self.given, trace, align(self.given, trace))
+
+    def _gives_wanted(self, trace: Trace) -> bool:
+        return find_result(trace).equals(self.wanted)
+
+    def _reduce(self, proof: Proof, after: Trace) -> Trace:
+        """Substitute the kinds one after the other, for what goes with each; then leave out each in turn. None is
+        substituted by itself: behind another one its inputs are not the giver's. Return the trace of the smallest
+        set."""
+        known = {tuple(proof.kinds): after}
+
+        def run(kinds: list[Kind]) -> Trace:
+            if tuple(kinds) not in known:
+                known[tuple(kinds)] = self.run(kinds)
+            return known[tuple(kinds)]
+
+        before = self.had
+        for count, kind in enumerate(proof.kinds, 1):
+            result = find_result(run(proof.kinds[:count]))
+            proof.shares[kind] = find_share(self.wanted, self.had, before, result)
+            before = result
+        for kind in list(proof.kinds) if proof.comes_back else []:
+            others = [each for each in proof.kinds if each != kind]
+            if others and self._gives_wanted(run(others)):
+                proof.kinds = others
+        return known[tuple(proof.kinds)]
+
+    def _list_substituted(self, proof: Proof, after: Trace) -> None:
+        changed = {operator.index for operator in after.operators if operator.put or operator.fed}
+        for site in self.sites:
+            own = [b for b in (*site.bad, *(feed.guard.operator for feed in site.feeds)) if b in changed]
+            if site.kind in proof.kinds and own:
+                proof.substituted.setdefault(site.kind, []).append(own[0])
+
+
+def _join(diverging: Iterable[Site], trace: Trace, proof: Proof) -> list[Kind]:
+    """Add all new kinds to the proof; return those that can be substituted."""
+    joining = list[Kind]()
+    for site in diverging:
+        if site.kind in proof.sites:
+            continue
+        proof.sites[site.kind], proof.seen_in[site.kind] = site, trace
+        (joining if site.stored else proof.not_possible).append(site.kind)
+    return joining
+
+
+def find_share(wanted: Result, had: Result, before: Result, after: Result) -> float | None:
+    """Return how much of the distance goes from one result to the next one; None where it cannot be measured. It is
+    negative where the distance grows."""
+    whole, first, second = (distance(wanted, result) for result in (had, before, after))
+    share = (first - second) / whole if whole else math.nan
+    return share if math.isfinite(share) else None
+
+
+def find_unstable(one: Trace, other: Trace) -> set[int]:
+    """Return operators of a version's trace whose outputs another run of the same version does not repeat."""
+    unstable = {operator.index for operator in one.operators}
+    for a, b in align(one, other).pairs:
+        left, right = one.operators[a], other.operators[b]
+        differing = (x.differs(y) for x, y in zip(left.outputs, right.outputs, strict=False))
+        if left.value == right.value and not any(differing):
+            unstable.discard(a)
+    return unstable
+
+
+def find_first_unstable(one: Trace, other: Trace) -> Site | None:
+    """Return the first site that diverges between two runs of one version: what does not repeat by itself. Where there
+    is none, as where a seed differs, return the first that has other outputs."""
+    sites = [site for site in compare_traces(one, other, align(one, other)) if site.differs]
+    return next((site for site in sites if site.diverges), next(iter(sites), None))
