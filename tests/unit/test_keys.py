@@ -452,7 +452,6 @@ def test_keys_are_made_there_alone(root: Path) -> None:
         ("run/stores.py", 2),
         ("experiments/compiled.py", 1),
         ("isolate/docker/images.py", 2),
-        ("preflight/sources.py", 1),
         ("cluster/shards.py", 1),
         ("workflow/shards.py", 1),
     }
