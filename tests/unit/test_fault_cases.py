@@ -338,3 +338,12 @@ def test_the_command_lists_or_runs(
             executor=("--executor=auto", "--bundle=/b", "--base-image=debian"),
         )
     ]
+
+
+def test_the_frozen_list_is_of_cases_with_the_causes_of_the_index(every: dict[str, FaultCase]) -> None:
+    frozen = json.loads((HERE / "frozen.json").read_text())
+    assert len({one["name"] for one in frozen}) == len(frozen) >= 120
+    assert {one["cause"] for one in frozen} == {c.causes[0] for c in every.values() if c.device == "cpu"}
+    for one in frozen:
+        case = every[one["name"]]
+        assert [one["cause"], *one["also"]] == case.causes and one["round"] == case.round
