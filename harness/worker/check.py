@@ -12,7 +12,7 @@ import re
 import shlex
 import shutil
 import tempfile
-from typing import Callable, Mapping, Sequence
+from typing import Mapping, Sequence
 
 import numpy as np
 
@@ -136,8 +136,7 @@ def _cpu(request: wire.CallRequest, folder: str, result: wire.CheckResult) -> No
 
 
 def _cuda(request: wire.CallRequest, folder: str, result: wire.CheckResult) -> None:
-    missing = "compute-sanitizer is missing; it comes with the CUDA toolkit (cuda-sanitizer)"
-    nvcc, sanitizer = need_cuda(find_sanitizer, missing)
+    nvcc, sanitizer = need_cuda()
     program = Program(request, folder)
     executable = link_cuda(nvcc, request, folder, result.builds)
     if executable is None:
@@ -155,18 +154,18 @@ def _cuda(request: wire.CallRequest, folder: str, result: wire.CheckResult) -> N
         result.runs = list(pool.map(lambda call: one(*call), calls))
 
 
-def need_cuda(find: Callable[[str], str | None], missing: str) -> tuple[str, str]:
-    """The paths of nvcc and of a tool that `find` finds beside it, where a GPU is there. `wire.Failed` elsewhere."""
+def need_cuda() -> tuple[str, str]:
+    """Return the paths of nvcc and of compute-sanitizer, where a GPU is there. `wire.Failed` elsewhere."""
     import torch
     from torch.utils import cpp_extension
 
     if not torch.cuda.is_available():
         raise build.lacking("PyTorch sees no CUDA device here")
     nvcc = build.check_nvcc(cpp_extension)
-    tool = find(os.path.dirname(nvcc))
-    if tool is None:
-        raise build.lacking(missing)
-    return nvcc, tool
+    sanitizer = find_sanitizer(os.path.dirname(nvcc))
+    if sanitizer is None:
+        raise build.lacking("compute-sanitizer is missing; it comes with the CUDA toolkit (cuda-sanitizer)")
+    return nvcc, sanitizer
 
 
 def link_cuda(nvcc: str, request: wire.CallRequest, folder: str, builds: dict[str, wire.Compiled]) -> str | None:

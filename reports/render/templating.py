@@ -55,7 +55,6 @@ FILTERS = {
     "error": text.error_text,
     "column_number": text.column_number,
     "flops": text.flop_rate,
-    "rate_interval": text.rate_interval,
     "percent": text.percent,
     "effect": text.effect_text,
     "change": text.change_text,

@@ -103,7 +103,7 @@ def test_every_tool_has_its_run_and_its_control_all_at_once(tmp_path: Path, monk
     )
     for path in (tool, program):
         path.chmod(0o755)
-    monkeypatch.setattr(check, "need_cuda", lambda find, missing: (str(tmp_path / "nvcc"), str(tool)))
+    monkeypatch.setattr(check, "need_cuda", lambda: (str(tmp_path / "nvcc"), str(tool)))
     monkeypatch.setattr(check, "link_cuda", lambda nvcc, request, folder, builds: str(program))
     shape = {"id": "w", "dtype": "float16", "batch": 1, "heads": 1, "seq_len": 3, "head_dim": 8, "causal": False}
     request = {"driver": "", "sources": [], "objects": [], "include_dirs": [], "flags": {}}
