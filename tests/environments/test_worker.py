@@ -10,6 +10,7 @@ import pytest
 
 from harness.schema.environment_records import BuildRecord, Observation
 from harness.schema.records import Load, Timing
+from harness.worker import codec
 from tests.environments.verbs import REFERENCES, Environment, workload
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(600)]
@@ -89,7 +90,7 @@ def test_observation(environments: list[Environment]) -> None:
     for environment in environments:
         observed = environment.result("observe", {"threads": 1})
         assert observed.pop("damaged") == []
-        record = Observation(**observed)
+        record = codec.checked(Observation, observed, "observed")
         assert record.torch and record.numpy and record.cpu_capability and record.threads == 1
         assert record.wheels["torch"].version == record.torch.split("+")[0]
         versions.add((record.torch, record.wheels["torch"].record_sha256))
@@ -137,8 +138,8 @@ def test_a_right_kernel_passes_and_is_timed(built: list[Environment]) -> None:
             assert np.abs(arrays["independent/0/kernel"] - arrays["independent/0/truth"]).max() < 1e-5
             assert "independent/1/truth" not in arrays
         timed = environment.time(case, ["kernel", *REFERENCES], kernel.output_sha256[:2])
-        Load(**timed["load"])
-        rows = [Timing(**row) for row in timed["timings"]]
+        codec.checked(Load, timed["load"], "load")
+        rows = [codec.checked(Timing, row, "timing") for row in timed["timings"]]
         assert {row.target for row in rows} == {"kernel", *REFERENCES}
         assert [row.order for row in rows] == [0, 1, 2, 3]
         assert all(row.status == "ok" and len(row.samples_us) >= 5 and min(row.samples_us) > 0 for row in rows)
@@ -146,7 +147,7 @@ def test_a_right_kernel_passes_and_is_timed(built: list[Environment]) -> None:
         measured = [(row.memory, row.memory_message) for row in rows]
         assert all(memory and memory.peak_bytes > memory.kept_bytes >= 0 for memory, _ in measured), measured
         (row,) = environment.time(case, ["kernel"], ["0" * 64], other_bits=False)["timings"]
-        assert Timing(**row).correct is False
+        assert codec.checked(Timing, row, "timing").correct is False
 
 
 @pytest.mark.parametrize(
@@ -165,7 +166,7 @@ def test_outputs_of_timed_calls_are_judged_where_the_kernel_is_not(
     candidate, _ = environment.candidate(case)
     kernel = environment.judge(case, candidate)["recipes"][0].targets[-1]
     timed = environment.time(case, ["kernel"], kernel.output_sha256[:1], fault, other_bits=not asked)
-    (row,) = (Timing(**row) for row in timed["timings"])
+    (row,) = (codec.checked(Timing, row, "timing") for row in timed["timings"])
     assert row.correct is correct and words in row.message and row.status == "ok"
     assert asked or row.checked > 0
 
