@@ -67,7 +67,7 @@ class OneRaised:
     other: str  # the version that raised none
     text: str
     source: str  # the text of the line
-    origin: Raised
+    where: Raised
     other_returned: bool  # in the other version the same operator, on the same bits, returned
 
 

@@ -127,7 +127,7 @@ def _prove(outcome: Outcome, experiment: Experiment, unstable: set[int]) -> None
     outcome.comes_back, outcome.left = proof.comes_back, proof.left
     if proof.comes_back:
         outcome.verdict = Verdict.PROVEN
-    elif outcome.raised is not None and outcome.raised.origin.is_pytorchs:
+    elif outcome.raised is not None and outcome.raised.where.is_pytorchs:
         outcome.verdict = Verdict.RAISED  # whatever else differs is not why
     else:
         outcome.verdict = Verdict.POSSIBLE if proof.sites else Verdict.NOT_EXPLAINED
@@ -161,11 +161,11 @@ def _find_raised(good: Trace, bad: Trace, outcome: Outcome) -> OneRaised | None:
     version, other, raising, returning = outcome.good, outcome.bad, good, bad
     if bad.end.raised:
         version, other, raising, returning = other, version, returning, raising
-    origin = raising.end.raised
-    assert origin is not None
+    where = raising.end.raised
+    assert where is not None
     calls = ((operator.name, tuple(value.digest for value in operator.inputs)) for operator in returning.operators)
-    returned = (origin.operator, origin.given) in calls
-    return OneRaised(version, other, raising.end.exception, read_line(origin.line), origin, returned)
+    returned = (where.operator, where.given) in calls
+    return OneRaised(version, other, raising.end.exception, read_line(where.line), where, returned)
 
 
 def _find_first(site: Site, g: Trace, b: Trace) -> Operator:

@@ -27,10 +27,10 @@ POOL = OneRaised(
     other="2.1.0",
     text="RuntimeError: not implemented for 'Long'",
     source="return pool(x, 2)",
-    origin=Raised("mine.py:6", "adaptive_avg_pool2d", "_adaptive_avg_pool2d"),
+    where=Raised("mine.py:6", "adaptive_avg_pool2d", "_adaptive_avg_pool2d"),
     other_returned=True,
 )
-OWN = replace(POOL, origin=Raised("mine.py:6"), text="ValueError: no")
+OWN = replace(POOL, where=Raised("mine.py:6"), text="ValueError: no")
 GELU, REGION = Kind(("gelu",), ("gelu",)), Kind(("a",), ("b",), is_region=True)
 INCORRECT = Judged(Truth.ONE_CORRECT, exact_difference=0.0, good_units=1.0, bad_units=900.0)
 OTHERS = [["mine.py:7", "y = norm(x)"], *([f"mine.py:{number}", "z = gelu(y)"] for number in range(20, 40))]
