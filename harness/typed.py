@@ -36,3 +36,12 @@ def typed(verb: str, *words: str) -> str:
 def as_typed(text: str) -> str:
     """A message in which commands are written as sessions of nox, spelled as the user types them."""
     return text if by_nox() else _SESSION.sub(r"kernel-matrix \1", text)
+
+
+def without_option(command: Sequence[str], name: str) -> list[str]:
+    """Return a command without an option and its value."""
+    return [
+        word
+        for before, word in zip(["", *command], command, strict=False)
+        if before != name and not word.startswith(name)
+    ]

@@ -19,8 +19,9 @@ from harness.cli.options import (
 from harness.cli.report import report_search
 from harness.errors import DONE, UNDECIDED, InputError
 from harness.gpu import gpus
+from harness.schema.bisection_records import Aspect, ProbeVerdict
 from harness.search.bisect.run import run_bisection
-from harness.search.bisect.subject import Subject
+from harness.search.bisect.subject import BisectSubject
 from harness.worker import protocol
 from harness.worker.wheels import normalise
 
@@ -29,12 +30,12 @@ def add_options(parser: Parser) -> None:
     parser.add_argument("--good", required=True, metavar="V", help="the earlier release, such as 2.1.0")
     parser.add_argument("--bad", required=True, metavar="V", help="the later one")
     parser.add_argument(
-        "--what", choices=["correctness", "latency"], default="correctness", help="default: correctness"
+        "--what", choices=[aspect.value for aspect in Aspect], default="correctness", help="default: correctness"
     )
     parser.add_argument(
         "--target", default=protocol.KERNEL, metavar="NAME", help="kernel (the default), or a reference such as math"
     )
-    component = "ask releases of this package, such as nvidia-cudnn-cu12, with PyTorch and all else held"
+    component = "bisect this package, such as nvidia-cudnn-cu12, instead of PyTorch (everything else fixed)"
     parser.add_argument("--component", default="", metavar="PACKAGE", help=component)
     parser.add_argument(
         "--torch",
@@ -51,16 +52,16 @@ def add_options(parser: Parser) -> None:
     parser.add_argument("--every", action="store_true", help="try every release, not only the middle ones")
     parser.add_argument("--keep", action="store_true", help="keep the environments of the releases between")
     add_executor(parser, bundle=False)
-    add_strict(parser, "refuse every fallback; exit code 40 where a version is undecided")
+    add_strict(parser, "refuse every fallback; exit code 40 where a version is inconclusive")
 
 
 def run(options: argparse.Namespace) -> int:
     if options.torch and not options.component:
         raise InputError("--torch: only with --component", "leave it out, or name the package: --component PACKAGE")
-    subject = Subject(
+    subject = BisectSubject(
         good=options.good,
         bad=options.bad,
-        what=options.what,
+        what=Aspect(options.what),
         target=options.target,
         kernels=tuple(options.kernel),
         workloads=tuple(options.workload),
@@ -76,5 +77,5 @@ def run(options: argparse.Namespace) -> int:
     folder, record = found
     print(f"records: {folder}", flush=True)
     report_search(folder)
-    undecided = any(version.verdict == "undecided" for version in record.versions)
-    return UNDECIDED if options.strict and undecided else DONE
+    is_open = any(probe.verdict is ProbeVerdict.INCONCLUSIVE for probe in record.probes)
+    return UNDECIDED if options.strict and is_open else DONE

@@ -28,8 +28,7 @@ from harness.preflight.preflight import preflight
 from harness.run.prepare import Options, Prepared, draft_plan, make_plan
 from harness.schema.run_records import Selection
 from harness.schema.storage import Run
-from harness.search.loop import without_option
-from harness.typed import by_nox, words_of
+from harness.typed import by_nox, without_option, words_of
 from harness.workflow.matrix import run_matrix
 
 UNNAMED = "DIR"  # stands in a recorded command for the folder of a bundle: records and pages are sent on

@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
         codes = [report_run(each, argparse.Namespace(**vars(options) | {"out": None})) for each in runs]
         out = options.out or runs[0].resolve().parents[1] / MACHINES
         return exit_code([*codes, report_side_by_side(runs, out)])
-    if (folder / "question.json").is_file() or (folder / "bisection.json").is_file():
+    if any((folder / name).is_file() for name in ("bisection.json", "sweep.json")):
         return report_search(folder)
     return report_run(folder, options)
 

@@ -68,7 +68,6 @@ class Precision(Model):
 
 
 TunableName = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")]
-Setting = dict[str, int | str]  # a value for every tunable
 MOST_SETTINGS = 100_000
 
 

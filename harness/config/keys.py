@@ -132,8 +132,6 @@ DETERMINES: Mapping[str, tuple[str, ...]] = {
         "every_code",
     ),
     "components": ("run", "timed"),
-    "bisection": ("run", "what", "target", "every", "thresholds", "limits"),
-    "sweep": ("run", "search", "launches", "finalists", "limits"),
 }
 
 # The code that makes a record: the worker's tasks, and files of `harness`, or of the repository beside it.

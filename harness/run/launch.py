@@ -26,7 +26,6 @@ from harness.run.folders import now_utc
 from harness.run.processors import Bound, bind
 from harness.run.requests import EXPECTED_RECIPE, files_of, kernel_request, workload_request
 from harness.run.throttling import watched_launch
-from harness.schema.experiment_records import Stage
 from harness.schema.records import ENDED_BADLY, Device, LaunchRecord, Outcome, Status, Timing, ValidationRecord
 from harness.schema.storage import Run, load_record
 from harness.worker import channel, protocol, wire
@@ -339,7 +338,7 @@ def launch_path(run: Run, planned: PlannedLaunch) -> Path:
 
 
 def launches_of(
-    context: Context, due: Sequence[PlannedLaunch], refused: Mapping[str, Stage]
+    context: Context, due: Sequence[PlannedLaunch], refused: Mapping[str, str]
 ) -> dict[PlannedLaunch, Launch]:
     """Of the launches that are due, those that can be made: neither of a broken environment nor of a refused kernel."""
     validations: dict[tuple[str, str, str], dict[str, ValidationRecord]] = {}
@@ -372,7 +371,7 @@ def launch_all(
     display: Display,
     due: Sequence[PlannedLaunch],
     launches: Mapping[PlannedLaunch, Launch],
-    refused: Mapping[str, Stage],
+    refused: Mapping[str, str],
 ) -> None:
     """Launch one after another. Where it may, the next one gets ready meanwhile. Refused kernels are not launched."""
     plan = context.plan
@@ -397,7 +396,7 @@ def launch_all(
         pool.shutdown(wait=False)
 
 
-def _measure(context: Context, planned: PlannedLaunch, launch: Launch | None, refused: Stage | None) -> LaunchRecord:
+def _measure(context: Context, planned: PlannedLaunch, launch: Launch | None, refused: str | None) -> LaunchRecord:
     """Run and record a launch; None: its kernel was refused, or its environment is broken."""
     path = launch_path(context.run, planned)
     if launch is None:

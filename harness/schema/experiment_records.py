@@ -31,7 +31,6 @@ __all__ = [
     "Pattern",
     "ProfileRecord",
     "Site",
-    "Stage",
     "SwapRecord",
     "SwapResult",
     "TargetSeen",
@@ -40,8 +39,6 @@ __all__ = [
 ConditionsExperiment = Literal[
     "repeat", "poison", "predecessor", "inputs", "history", "variables", "version", "wider", "lengths"
 ]
-# What a kernel must pass before it is timed, and its time: harness/experiments/admission.py.
-Stage = Literal["build", "correctness", "repeat", "poison", "time"]
 
 
 class ConditionResult(wire.JudgedRuns, kw_only=True):

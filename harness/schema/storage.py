@@ -32,7 +32,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from harness.errors import DiskFull, RecordError
-from harness.schema.bisection_records import BisectionRecord, Question, VersionRecord
+from harness.schema.bisection_records import BisectionRecord
 from harness.schema.compiled_records import CompiledRecord
 from harness.schema.environment_records import BuildRecord, CeilingRecord, EnvironmentRecord
 from harness.schema.experiment_records import (
@@ -44,7 +44,7 @@ from harness.schema.experiment_records import (
 )
 from harness.schema.records import CrossingRecord, LaunchRecord, ValidationRecord
 from harness.schema.run_records import Cell, RunRecord
-from harness.schema.sweep_records import BatchRecord, SweepQuestion, SweepRecord
+from harness.schema.sweep_records import SweepRecord
 from harness.worker import protocol
 from harness.worker.wire import Message
 
@@ -62,11 +62,7 @@ KINDS: dict[str, type[Message]] = {
     "swap": SwapRecord,
     "components": ComponentsRecord,
     "compiled": CompiledRecord,
-    "bisection_question": Question,
-    "bisection_version": VersionRecord,
     "bisection": BisectionRecord,
-    "sweep_question": SweepQuestion,
-    "sweep_batch": BatchRecord,
     "sweep": SweepRecord,
 }
 KIND_OF = {model: kind for kind, model in KINDS.items()}

@@ -167,7 +167,7 @@ def _finish(
         validate_all(context, display, fresh=options.fresh)
         compare_all(context, display)
         sample_all(context, display)
-        refused = {name: why.stage for name, why in admit(context, display).items()} if options.admit else {}
+        refused = admit(context, display) if options.admit else {}
         recalls = is_new and not options.fresh and options.derived is None  # what is derived measures what it asks for
         while due:
             launches = launches_of(context, due, refused)

@@ -2,67 +2,97 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from functools import partial
 from typing import Any
 
 from markupsafe import Markup
 
-from harness.schema.bisection_records import BisectionRecord, CellSeen
-from harness.search.bisect.answer import seen_text
+from harness.schema.bisection_records import Aspect, BisectionRecord, CellSeen, Probe, ProbeVerdict
+from harness.typed import typed_by_nox, without_option, words_of
+from harness.worker import protocol
 from reports.render.pictures import ABOUT, CHECK, CROSS, badge, ratio_picture, reach, share_bar
-from reports.render.templating import render_html, render_markdown
+from reports.render.templating import render_html, render_markdown, render_text
+from reports.text import ratio_interval, short
 
 SHARE_WIDTH = 140  # of a share's bar, in CSS pixels
-NOT_TRIED = "not tried"
 BADGES = {
-    "good": ("pass", CHECK),
-    "bad": ("failing", CROSS),
-    "neither": ("undecided", ABOUT),
-    "undecided": ("undecided", "?"),
+    ProbeVerdict.GOOD: ("pass", CHECK),
+    ProbeVerdict.BAD: ("failing", CROSS),
+    ProbeVerdict.NEITHER: ("undecided", ABOUT),
+    ProbeVerdict.INCONCLUSIVE: ("undecided", "?"),
+    ProbeVerdict.SKIPPED: ("unsupported", "\N{EN DASH}"),
 }
 
 
-def release_rows(record: BisectionRecord) -> list[dict[str, Any]]:
-    """Every release, those that were skipped or not tried too; `first`: whether it is the first one of a step."""
-    tried = {version.version: version for version in record.versions}
-    firsts = {step.after for step in record.steps}
-    found = []
-    for release in record.question.releases:
-        seen = tried.get(release.version)
-        verdict = seen.verdict if seen else "skipped" if release.skipped else NOT_TRIED
-        kind, symbol = BADGES.get(verdict, ("unsupported", "\N{EN DASH}"))
-        found.append(
-            {
-                "version": release.version,
-                "found": seen.torch if seen else "",
-                "verdict": verdict,
-                "badge": badge(kind, verdict, symbol),
-                "why": (seen.message if seen and not seen.cells else "") or release.skipped,
-                "seen": [(cell, seen_text(cell)) for cell in seen.cells] if seen else [],
-                "run": seen.run if seen else "",
-                "first": release.version in firsts,
-            }
-        )
-    return found
+def describe_cell(seen: CellSeen, other: CellSeen | None = None) -> str:
+    """Say what was seen of one cell; beside another version's, only of the input distributions whose rates differ."""
+    if seen.ratio is not None:
+        counted = f"{seen.median_us:.3g} us, {seen.replicates} replicates"
+        if seen.low == seen.high == 1:
+            return f"the measure of the others ({counted})"
+        return f"{ratio_interval(seen.ratio, seen.low, seen.high)} the good one's time ({counted})"
+    if seen.status not in protocol.RAN:
+        return seen.status.replace("_", " ") + (f": {short(seen.message)}" if seen.message else "")
+    others = other.rates if other else {}
+    shown = [
+        f"{name} {rate.passed}/{rate.trials}"
+        for name, rate in seen.rates.items()
+        if name not in others or rate.passed * others[name].trials != others[name].passed * rate.trials
+    ]
+    return ", ".join(shown)
 
 
-def picture(widest: float, cell: CellSeen) -> Markup:
-    """The smallest share of trials that pass as a bar, or a ratio with its interval."""
+def find_commits(before: Probe, after: Probe) -> str:
+    """Return GitHub's page of the commits between two; '' where one is not known, or they are the same."""
+    commits = [probe.observed.torch_git if probe.observed else "" for probe in (before, after)]
+    is_known = all(re.fullmatch("[0-9a-f]{40}", commit) for commit in commits) and commits[0] != commits[1]
+    return f"https://github.com/pytorch/pytorch/compare/{'...'.join(commits)}" if is_known else ""
+
+
+def find_next_command(record: BisectionRecord) -> str:
+    """Return the report of the run that saw a step; where there is none, the question that is left."""
+    command = record.question.command
+    for probe in record.probes if record.steps else ():
+        if probe.version == record.steps[0].after:
+            return shlex.join(words_of("report", f"reports/runs/{probe.run}", nox=typed_by_nox(command)))
+    left = next(aspect for aspect in Aspect if aspect is not record.question.what)
+    return shlex.join([*without_option(command, "--what"), "--what", left.value])
+
+
+def _draw(cell: CellSeen, widest: float) -> Markup:
+    """Draw the smallest share of trials that pass as a bar, or a ratio with its interval."""
     if cell.rates:
         return share_bar(min(rate.passed / rate.trials for rate in cell.rates.values()), SHARE_WIDTH)
     return ratio_picture(cell.ratio, cell.low, cell.high, widest)
 
 
+def _list_values(record: BisectionRecord) -> dict[str, Any]:
+    cells = [cell for probe in record.probes for cell in probe.cells]
+    values: dict[str, Any] = {
+        "record": record,
+        "question": record.question,
+        "probes": {probe.version: probe for probe in record.probes},
+        "cells": {probe.version: {cell.cell: cell for cell in probe.cells} for probe in record.probes},
+        "describe": describe_cell,
+        "find_commits": find_commits,
+        "draw": partial(_draw, widest=reach(end for cell in cells for end in (cell.low, cell.high))),
+        "badges": {verdict.value: partial(badge, kind, symbol=sign) for verdict, (kind, sign) in BADGES.items()},
+        "command": shlex.join(record.question.command),
+        "next_command": find_next_command(record),
+    }
+    return values | {"answer": render_text("bisection_answer.txt.j2", **values)}
+
+
+def render_answer(record: BisectionRecord) -> str:
+    """Return what was found, in plain words."""
+    return str(_list_values(record)["answer"])
+
+
 def render_page(record: BisectionRecord) -> str:
-    bounds = [end for version in record.versions for cell in version.cells for end in (cell.low, cell.high)]
-    return render_html("bisection.html.j2", picture=partial(picture, reach(bounds)), **_values(record))
+    return render_html("bisection.html.j2", **_list_values(record))
 
 
 def render_summary_text(record: BisectionRecord) -> str:
-    return render_markdown("bisection.md.j2", **_values(record))
-
-
-def _values(record: BisectionRecord) -> dict[str, object]:
-    command = shlex.join(record.question.command)
-    return {"record": record, "question": record.question, "rows": release_rows(record), "command": command}
+    return render_markdown("bisection.md.j2", **_list_values(record))

@@ -145,20 +145,21 @@ def render_side_by_side(runs: Sequence[Path], out: Path) -> int:
 
 
 def render_search(folder: Path) -> int:
-    """The page of a bisection or a sweep with its summary or leaderboard, into its folder. RecordError where the record
-    cannot be trusted, InputError where there is none."""
-    record: BisectionRecord | SweepRecord
+    """Write the page of a bisection or a sweep into its folder, and say what was found. RecordError where the record
+    cannot be trusted."""
     if (folder / "bisection.json").is_file():
-        record = load_record(folder / "bisection.json", BisectionRecord)
-        files = {"summary.md": bisection.render_summary_text(record), "index.html": bisection.render_page(record)}
-    elif (folder / "sweep.json").is_file():
-        record = load_record(folder / "sweep.json", SweepRecord)
-        files = {sweep.TABLE: sweep.render_leaderboard(record), "index.html": sweep.render_page(record)}
+        bisected = load_record(folder / "bisection.json", BisectionRecord)
+        answer = bisection.render_answer(bisected)
+        files = {"summary.md": bisection.render_summary_text(bisected), "index.html": bisection.render_page(bisected)}
+        command = bisection.find_next_command(bisected)
     else:
-        raise InputError(f"{folder}: not finished", "start the same command again: it goes on from what is recorded")
+        swept = load_record(folder / "sweep.json", SweepRecord)
+        answer, command = sweep.render_answer(swept), sweep.find_next_command(swept)
+        files = {"index.html": sweep.render_page(swept)}
     for name, text in files.items():
         _write(folder / name, text, "make it writable")
-    print(printable(record.answer))
+    print(printable(answer))
+    print(printable(f"next: {command}"))
     print(folder / "index.html")
     return errors.DONE
 

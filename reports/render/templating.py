@@ -101,6 +101,11 @@ def _markdown_templates() -> jinja2.Environment:
     return _environment(finalize=lambda value: value if isinstance(value, Markup) else text.markdown(value))
 
 
+@lru_cache(maxsize=1)
+def _text_templates() -> jinja2.Environment:
+    return _environment().overlay(trim_blocks=False, lstrip_blocks=False)  # white space is collapsed afterwards
+
+
 def render_html(template: str, **values: Any) -> str:
     return html_templates().get_template(template).render(**values, **inlined("style", "style.css"))
 
@@ -108,6 +113,12 @@ def render_html(template: str, **values: Any) -> str:
 def render_markdown(template: str, **values: Any) -> str:
     written = _markdown_templates().get_template(template).render(**values)
     return re.sub(r"\n{3,}", "\n\n", re.sub(r" +\n", "\n", written)).strip() + "\n"
+
+
+def render_text(template: str, **values: Any) -> str:
+    """Return plain words on one line; whoever prints them escapes them."""
+    written = _text_templates().get_template(template).render(**values)
+    return re.sub(r" ([.;:])", r"\1", " ".join(written.split()))
 
 
 def render_csv(rows: Iterable[Mapping[str, object]]) -> str:

@@ -13,7 +13,7 @@ from tests.browser.conftest import Watch
 from tests.unit.spec import NEXT, Case, Spec, gpu_spec
 from tests.unit.synthetic import write_pairs, write_run
 from tests.unit.test_bisection import one_step
-from tests.unit.test_sweep_report import sweep
+from tests.unit.test_sweep import SEARCHED, WINS, swept
 
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="pip install axe-playwright-python")
 pytestmark = pytest.mark.browser
@@ -47,9 +47,8 @@ def bisection(folder: Path) -> Path:
     return folder
 
 
-def swept(folder: Path) -> Path:
-    save_record(folder / "question.json", sweep().question)
-    save_record(folder / "sweep.json", sweep())
+def swept_page(folder: Path) -> Path:
+    save_record(folder / "sweep.json", swept(*SEARCHED, WINS))
     return folder
 
 
@@ -62,7 +61,7 @@ def two_runs(folder: Path) -> Path:
 SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in (long, gpu)]
 
 
-@pytest.mark.parametrize("kind", [run, *SLOW, problems, bisection, swept, two_runs])
+@pytest.mark.parametrize("kind", [run, *SLOW, problems, bisection, swept_page, two_runs])
 def test_axe_finds_nothing(watch: Watch, tmp_path: Path, kind: Callable[[Path], Path]) -> None:
     page = kind(tmp_path)
     if page.is_dir():

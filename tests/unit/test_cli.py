@@ -18,6 +18,7 @@ from harness.config import indexes
 from harness.config.interpreters import Interpreter
 from harness.errors import BAD_INPUT, BUILD_FAILED, DONE, INFRASTRUCTURE, HarnessError, InputError, exit_code
 from harness.run import prepare
+from harness.schema.bisection_records import ProbeVerdict
 from harness.schema.run_records import KernelBench, RunRecord, Selection
 from harness.schema.storage import from_json_value, load_record, save_record
 from harness.typed import BY_NOX
@@ -151,7 +152,7 @@ def start(monkeypatch: pytest.MonkeyPatch, words: list[str], made: list[int], re
     """Exit code, and what was called, where a run and its report end with these codes."""
     called: list[str] = []
     monkeypatch.setattr(matrix, "draft_plan", lambda *_: None)
-    bisection = SimpleNamespace(versions=[SimpleNamespace(verdict="undecided")])
+    bisection = SimpleNamespace(probes=[SimpleNamespace(verdict=ProbeVerdict.INCONCLUSIVE)])
     for module, name, result in (
         (matrix, "check_first", None),
         (matrix, "run_matrix", (RUN, made)),
@@ -160,9 +161,8 @@ def start(monkeypatch: pytest.MonkeyPatch, words: list[str], made: list[int], re
         (explain, "run_explain", made),
         (bisect, "run_bisection", (RUN.folder, bisection)),
         (bisect, "report_search", 0),
-        (sweep, "run_sweep", (RUN.folder, SimpleNamespace(verdict="none_faster"))),
+        (sweep, "run_sweep", (RUN.folder, SimpleNamespace(winner=None))),
         (sweep, "report_search", 0),
-        (sweep, "write_winner", None),
         (gate, "judge", reported),
     ):
         monkeypatch.setattr(module, name, lambda *_, name=name, result=result, **__: called.append(name) or result)
@@ -185,7 +185,7 @@ def start(monkeypatch: pytest.MonkeyPatch, words: list[str], made: list[int], re
         (BISECT, ([], 0), "run_bisection report_search", 0),
         ([*BISECT, "--strict"], ([], 0), "run_bisection report_search", 40),
         (SWEEP, ([], 0), "run_sweep report_search", 0),
-        ([*SWEEP, "--write", "--strict"], ([], 0), "run_sweep write_winner report_search", 40),
+        ([*SWEEP, "--strict"], ([], 0), "run_sweep report_search", 40),
     ],
 )
 def test_a_verb_runs_then_reports_and_the_graver_code_is_its_own(

@@ -13,7 +13,7 @@ from harness.run.pairwise import compare_outputs
 from harness.schema.bisection_records import CellSeen
 from harness.schema.records import RecipeResult, TruthDifference, ValidationRecord
 from harness.schema.run_records import WorkloadInfo
-from harness.search.bisect.oracle import differing
+from harness.search.bisect.compare import find_differing
 from harness.search.bisect.sketches import sketch, sketch_truths, sketches_differ
 from harness.worker import protocol
 from harness.worker.meaning import AMPLIFIED, RESOLUTION, float64_difference, resolution_of
@@ -240,7 +240,7 @@ def test_a_bisection_tells_versions_apart_by_what_they_compute() -> None:
     values = np.random.default_rng(5).standard_normal((64, 48))
     other = values.copy()
     other[3, 7] += 1e-3
-    apart = [differing([seen(values)], [seen(each)], "correctness", {}) for each in (other, values * (1 + 2.0**-50))]
+    apart = [find_differing([seen(values)], [seen(each)]) for each in (other, values * (1 + 2.0**-50))]
     assert apart == [["k/w/cpu"], []]
     hole = values.copy()
     hole[0, 0] = np.nan

@@ -23,8 +23,9 @@ from harness.config.requirements import exceeded_limits, preferred_pins, unmet_r
 from harness.errors import InfrastructureError, InputError
 from harness.preflight import packages
 from harness.preflight.packages import check_interpreters, check_packages
-from harness.search.bisect.run import with_fitting_python
-from harness.search.bisect.subject import Subject, environment_at
+from harness.schema.bisection_records import Aspect
+from harness.search.bisect.run import fit_python
+from harness.search.bisect.subject import BisectSubject, environment_at
 from harness.trace.environments import make_matrix
 from tests.unit.test_bisecting_releases import wheel
 from tests.unit.test_wheel_files import Silent
@@ -110,7 +111,7 @@ def test_both_sides_get_a_python_that_both_versions_have_wheels_for(
     matrix, _ = matrix_of("2.5.0", "2.15.0")
     fitted = fit_pythons(matrix, tmp_path)
     assert [spec.python for spec in fitted.environments] == ["3.11", "3.11"]
-    subject = with_fitting_python(Subject(good="2.5.0", bad="2.15.0", what="correctness"), matrix, tmp_path)
+    subject = fit_python(BisectSubject(good="2.5.0", bad="2.15.0", what=Aspect.CORRECTNESS), matrix, tmp_path)
     assert subject.python == environment_at(matrix, subject, "2.9.1").python == "3.11"
     assert fitted.baseline_environment.torch == "2.5.0"
     assert changed_pythons(matrix, matrix) == "" and changed_pythons(matrix, fitted) == (
@@ -124,7 +125,7 @@ def test_both_sides_get_a_python_that_both_versions_have_wheels_for(
     monkeypatch.setattr(pythons, "fetch_listing", unreachable)
     assert fit_pythons(matrix, tmp_path) is matrix
     asked = replace(subject, python="")
-    assert with_fitting_python(asked, matrix, tmp_path) is asked
+    assert fit_python(asked, matrix, tmp_path) is asked
 
 
 def test_a_side_of_a_trace_has_the_packages_that_the_matrix_gives_its_version(tmp_path: Path) -> None:

@@ -1,21 +1,17 @@
-"""A bisection: versions one by one, until the first that differs is found.
+"""A bisection: a binary search over ordinary runs.
 
-Each look is a run of two environments, the good version and one other, restricted to what is asked about. A version's
-record is written once it is clear, or all looks are spent.
+Each look at a version is an ordinary run of the good version and this one, restricted to what is asked about. Runs are
+stored and resumed as all runs are, so a bisection that was killed starts again, and finds again what was finished.
 """
 
 from __future__ import annotations
 
 import os
-import time
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
-from harness.config import keys
-from harness.config.environments import PYPI
+from harness.config.environments import NOUNS, PYPI, channel
 from harness.config.indexes import probe_index
 from harness.config.listing import fetch_listing
 from harness.config.matrix import Matrix, load_matrix
@@ -26,359 +22,243 @@ from harness.config.wheel_files import supported_tags
 from harness.errors import InfrastructureError, InputError
 from harness.isolate.choose import wanted_bundle
 from harness.isolate.remove import remove_environment
-from harness.run.folders import now_utc
-from harness.run.prepare import Options, Prepared, make_plan
-from harness.schema.bisection_records import BisectionRecord, CellSeen, Question, Verdict, VersionRecord
+from harness.run.folders import held, now_utc
+from harness.run.prepare import Options, Prepared, folder_files, make_plan
+from harness.schema.bisection_records import Aspect, BisectionRecord, Probe, ProbeVerdict, Question, Release
 from harness.schema.environment_records import EnvironmentRecord
-from harness.schema.run_records import Selection
-from harness.schema.storage import Run, load_record, save_record
-from harness.search.bisect import environments
-from harness.search.bisect import plan as planning
-from harness.search.bisect.answer import conclude, describe, print_question, print_table
+from harness.schema.storage import load_record, save_record
+from harness.search.bisect import order
+from harness.search.bisect.compare import LOOKS, REPLICATES, TRIAL_FACTORS, find_differing, is_clear
+from harness.search.bisect.environments import name_environments, own_wheels
 from harness.search.bisect.observe import observe
-from harness.search.bisect.oracle import LEVEL, LOOKS, TRIAL_FACTORS, differing, judge, launch_counts
-from harness.search.bisect.releases import in_order, releases_between
-from harness.search.bisect.subject import (
-    Subject,
-    asked,
-    cell_names,
-    derived_matrix,
-    environment_at,
-    held_environment,
-    selection_of,
-    version_in,
-)
-from harness.search.loop import Search, recorded, working_on
-from harness.tools import cache_folder
-from harness.typed import typed
+from harness.search.bisect.probes import Probes
+from harness.search.bisect.releases import parse_ends, releases_between
+from harness.search.bisect.subject import BisectSubject, choose_target, derive_matrix, environment_at, held_environment
+from harness.tools import cache_folder, lock_file
 from harness.worker import protocol
-
-
-@dataclass(frozen=True, kw_only=True)
-class Look:
-    """One run, and what it shows of the good version and of the other, by version."""
-
-    run: Run
-    environments: dict[str, EnvironmentRecord]
-    cells: dict[str, list[CellSeen]]
-
-
-class CannotTell(Exception):
-    """A version of which nothing can be seen here; `environment` is what was made of it all the same."""
-
-    def __init__(self, why: str, environment: EnvironmentRecord | None = None) -> None:
-        super().__init__(why)
-        self.environment = environment
+from harness.workflow.matrix import run_matrix
 
 
 @dataclass(kw_only=True)
-class Bisection(Search[str, BisectionRecord]):
-    """One bisection: its folder, its question, and what is recorded of it."""
+class Bisection:
+    """One bisection. `made`: the environments that it looked in, with their keys, and since when it uses them."""
 
-    subject: Subject
+    subject: BisectSubject
     options: Options
     matrix: Matrix
     prepared: Prepared
-    folder: Path
-    question: Question
-    keep: bool = False  # the environments of the versions between
-    seen: dict[str, VersionRecord] = field(default_factory=dict)
-
-    @cached_property
-    def versions(self) -> list[str]:
-        return [release.version for release in self.question.releases]
+    probes: Probes
+    keep: bool = False
+    made: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     @property
-    def records(self) -> list[VersionRecord]:
-        return [self.seen[version] for version in self.versions if version in self.seen]
+    def question(self) -> Question:
+        return self.probes.question
 
-    def version_path(self, version: str) -> Path:
-        return self.folder / "versions" / f"{version}.json"
+    @property
+    def index(self) -> str:
+        plan = self.prepared.plan
+        return plan.environment(plan.baseline).index
 
-    def recall(self) -> str:
-        for version in self.versions:
-            if self.version_path(version).exists():
-                self.seen[version] = load_record(self.version_path(version), VersionRecord)
-        return f"{', '.join(self.seen)} recorded before" if self.seen else ""
-
-    def labels(self) -> list[int | None]:
-        """What is known of each version: `harness.search.bisect.plan`."""
-        labels: list[int | None] = []
-        for release in self.question.releases:
-            record = self.seen.get(release.version)
-            if record is None:
-                labels.append(planning.UNKNOWN if release.skipped else None)
-            else:
-                labels.append(planning.UNKNOWN if record.label is None else record.label)
-        return labels
-
-    # -- the loop -----------------------------------------------------------------------------------------------
-
-    def next_step(self) -> str | None:
-        """The bad version first: beside the good one, which every look measures too."""
-        question = self.question
-        if question.good not in self.seen or question.bad not in self.seen:
-            return question.bad
-        self.remove_environments()
-        index = planning.next_version(self.labels(), every=question.every)
-        return None if index is None else self.versions[index]
-
-    def take(self, step: str) -> None:
-        ends = step == self.question.bad
-        # An engine's disk may be another machine's; and but for one package, the held environment's wheels are there.
-        here = self.prepared.choice.executor == "venv" and not self.subject.component
-        named = [self._is_named(version) for version in ([self.question.good, step] if ends else [step])]
-        if here and not all(named):
-            environments.refuse_without_room(cache_folder())
-        if ends:
-            self.ask_ends()
-            return
-        apart = here and not self.keep and not all(named)
-        with environments.wheels_apart(cache_folder()) if apart else nullcontext():
-            self.ask(step)
-
-    def _is_named(self, version: str) -> bool:
-        return environment_at(self.matrix, self.subject, version) in self.matrix.environments
-
-    def conclude(self) -> BisectionRecord:
-        record = conclude(self.question, self.records, self.labels())
-        save_record(self.folder / "bisection.json", record)
-        self.remove_environments(ends=True)
+    def run(self) -> BisectionRecord:
+        """Ask both ends, then the version in the middle of each step, until every step is found."""
+        self._ask_ends()
+        while (version := self.probes.next_version()) is not None:
+            is_large = self.prepared.choice.executor == "venv" and not self.subject.component
+            is_new = environment_at(self.matrix, self.subject, version) not in self.matrix.environments
+            with own_wheels(cache_folder()) if is_large and is_new and not self.keep else nullcontext():
+                self._ask_between(version)
+                self._remove()
+        record = self.probes.conclude()
+        self._remove(ends=True)
         return record
 
-    def remove_environments(self, *, ends: bool = False) -> None:
-        """Those that are needed no more, also of a session that was killed."""
-        if self.keep:
-            return
-        named = environments.named_environments(self.matrix)
-        for record in self.records:
-            if record.environment in named or (record.version == self.question.good and not ends):
-                continue
-            made = record.environment, record.environment_key, self.question.created_utc
-            if remove_environment(self.prepared.choice, cache_folder(), *made):
-                print(f"removed {record.environment}: its answer is recorded (--keep keeps it)", flush=True)
-        environments.remove_own_wheels(cache_folder())
-
-    # -- looking ------------------------------------------------------------------------------------------------
-
-    def look(self, version: str, number: int) -> Look:
-        """Run the good version beside another. CannotTell where the other cannot be had here."""
-        question, selection = self.question, selection_of(self.subject)
-        timed = question.what == "latency"
-        launches = question.looks[-1] if timed else 1
-        derived = derived_matrix(self.matrix, self.subject, [question.good, version], 0 if timed else number, launches)
-        try:
-            self._pin(derived, selection)
-            plan = make_plan(replace(self.options, derived=derived), selection, write_pins=True).plan
-        except InputError as error:
-            if version in (question.good, question.bad):
-                raise
-            raise CannotTell(error.message) from None
-        run = self.measure(derived, selection, blocks=question.looks[number] if timed else 0)
-        made = {record.id: record for record in run.environments()}
-        for planned in plan.environments:  # the good one first
-            record = made[planned.id]
-            if record.status == protocol.OK:
-                continue
-            problem = probe_index(planned.index)
-            if problem or version_in(self.matrix, planned.spec, self.subject) in (question.good, question.bad):
-                raise InfrastructureError(
-                    f"{record.id}: {problem or record.message}",
-                    "once it is mended, the same command then goes on from here",
-                )
-            raise CannotTell(record.message, record)
-        by_version = {version_in(self.matrix, e.spec, self.subject): e.id for e in plan.environments}
-        seen = {name: observe(run, plan, id, question.what, question.target) for name, id in by_version.items()}
-        return Look(run=run, environments={name: made[id] for name, id in by_version.items()}, cells=seen)
-
-    def _pin(self, derived: Matrix, selection: Selection) -> None:
-        """Of a package: pin files that differ in it alone, so that nothing else can be what differs."""
-        package, subject = self.subject.component, self.subject
-        if package:
-            held = held_environment(self.matrix, subject.held)
-            plan = make_plan(replace(self.options, derived=derived), selection, write_pins=False).plan
-            for each in plan.environments:
-                if each.spec not in self.matrix.environments:
-                    same = PlannedEnvironment(spec=held, index=each.index)
-                    pin_package(self.options.root, same, each, self.matrix, package)
-
-    def ask_ends(self) -> None:
-        """Both ends, until they are shown to differ, or all looks are spent."""
-        question, begun = self.question, (now_utc(), time.monotonic())
+    def _ask_ends(self) -> None:
+        """Look at both ends, until they are shown to differ, or all looks are spent."""
+        question = self.question
         for number in range(LOOKS):
-            look = self.look(question.bad, number)
-            bad, good = look.cells[question.bad], look.cells[question.good]
-            differ = differing(bad, good, question.what, question.min_effect)
+            good, bad = self._look(question.bad, number)
+            differ = bool(find_differing(bad.cells, good.cells))
             if differ:
                 break
-        if self._has_no_time(bad):
-            raise InfrastructureError(
-                f"no time of {question.target} at both ends: {bad[0].message}",
-                "ask for its correctness: --what correctness",
-            )
-        self.record(question.good, "good", planning.GOOD, (begun[0], time.monotonic()), look, number + 1)
-        self.record(question.bad, "bad" if differ else "good", 1 if differ else planning.GOOD, begun, look, number + 1)
+        if question.what is Aspect.LATENCY and not any(cell.ratio for cell in bad.cells):
+            problem = f"no time of {question.target} at both ends: see reports/runs/{bad.run}"
+            raise InfrastructureError(problem, "ask for its correctness: --what correctness")
+        self._tell(good, ProbeVerdict.GOOD)
+        self._tell(bad, ProbeVerdict.BAD if differ else ProbeVerdict.GOOD)
 
-    def ask(self, version: str) -> None:
-        begun = (now_utc(), time.monotonic())
-        labels, label = self.labels(), None
-        neighbours = planning.neighbours(labels, self.versions.index(version))
+    def _ask_between(self, version: str) -> None:
+        for number in range(self.probes.bad.looks - 1, LOOKS):  # fewer did not tell the ends apart
+            good, probe = self._look(version, number)
+            if reason := probe.reason or self._find_no_answer(probe):
+                self._tell(replace(probe, reason=reason), ProbeVerdict.SKIPPED)
+                return
+            if good.looks > self.probes.good.looks:  # all later comparisons have its further trials too
+                self.probes.by_version[good.version] = replace(good, verdict=ProbeVerdict.GOOD)
+            left, right = self.probes.find_neighbours(version)
+            if is_clear(probe.cells, left.cells, right.cells, last=number == LOOKS - 1):
+                self._tell(probe, self.probes.find_verdict(probe.cells, left, right))
+                return
+        self._tell(probe, ProbeVerdict.INCONCLUSIVE)
+
+    def _find_no_answer(self, probe: Probe) -> str:
+        """Return why a version has no answer to the question: no time, or no build where both ends have one."""
+        if self.question.what is Aspect.LATENCY:
+            return "" if any(cell.ratio for cell in probe.cells) else f"no time: {probe.cells[0].message}"
+        ends = [*self.probes.good.cells, *self.probes.bad.cells]
+        failed = next((cell for cell in probe.cells if cell.status == protocol.BUILD_FAILED), None)
+        if failed is None or any(cell.status == protocol.BUILD_FAILED for cell in ends):
+            return ""
+        return f"the build fails: {failed.message}"
+
+    def _tell(self, probe: Probe, verdict: ProbeVerdict) -> None:
+        self.probes.by_version[probe.version] = replace(probe, verdict=verdict)
+        print(f"{probe.version}: {verdict.value}{probe.reason and f': {probe.reason}'}", flush=True)
+
+    def _look(self, version: str, number: int) -> tuple[Probe, Probe]:
+        """Run the good version beside another, and read both from the records. The other has a `reason` where it
+        cannot be had here; where it is an end, InputError or InfrastructureError."""
+        question = self.question
+        factor, replicates, rounds = TRIAL_FACTORS[number], 1, 0
+        if question.what is Aspect.LATENCY:
+            factor, replicates, rounds = 1, REPLICATES[-1], REPLICATES[number]
+        derived = derive_matrix(self.matrix, self.subject, (question.good, version), factor, replicates)
+        options = replace(self.options, derived=derived, explain=False, blocks=rounds)
         try:
-            for number in range(self.seen[self.question.bad].looks - 1, LOOKS):  # fewer did not tell the ends apart
-                look = self.look(version, number)
-                label = self._label(version, look, neighbours, last=number == LOOKS - 1)
-                if label is not None:
-                    break
-        except CannotTell as problem:
-            self.record(version, "skipped", None, begun, problem)
-            return
-        verdict: Verdict = "undecided"
-        if label is not None:
-            verdict = "good" if label == planning.GOOD else "bad" if label == labels[-1] else "neither"
-        self.record(version, verdict, label, begun, look, number + 1)
-
-    def _has_no_time(self, cells: list[CellSeen]) -> bool:
-        return self.question.what == "latency" and not any(cell.ratio for cell in cells)
-
-    def _label(self, version: str, look: Look, neighbours: tuple[int, int], *, last: bool) -> int | None:
-        question, cells = self.question, look.cells[version]
-        if self._has_no_time(cells):
-            raise CannotTell(f"no time: {cells[0].message}", look.environments[version])
-        records = [self.seen[question.bad], *self.records]  # the ends were told apart: they speak for their labels
-        first = {record.label: record.cells for record in reversed(records) if record.label is not None}
-        first[planning.GOOD] = look.cells[question.good]  # on the same inputs, in the same blocks
-        return judge(cells, first, neighbours, question.what, question.min_effect, last=last)
-
-    def record(
-        self,
-        version: str,
-        verdict: Verdict,
-        label: int | None,
-        begun: tuple[str, float],
-        seen: Look | CannotTell,
-        looks: int = 0,
-    ) -> None:
-        path = self.version_path(version)
-        made: dict[str, Any] = {"status": protocol.OK}  # `look` goes on with nothing else
-        if isinstance(seen, Look):
-            environment: EnvironmentRecord | None = seen.environments[version]
-            made |= {"cells": seen.cells[version], "looks": looks, "run": seen.run.folder.name}
-            if environment and (found := environment.observed):
-                made |= {"torch": found.torch, "torch_cuda": found.torch_cuda or "none", "torch_git": found.torch_git}
-        else:
-            environment = seen.environment
-            made = {"status": protocol.BROKEN, "message": str(seen)}
-        if environment is not None:
-            made |= {"environment": environment.id, "environment_key": environment.key}
-        if not path.exists():  # of a good end that was recorded before a kill
-            took = round(time.monotonic() - begun[1], 1)
-            record = VersionRecord(
-                version=version, verdict=verdict, label=label, started_utc=begun[0], duration_s=took, **made
+            self._pin(derived)
+            run, _ = run_matrix(options, self.subject.selection)
+        except InputError as error:
+            if version == question.bad:
+                raise
+            return Probe(version=question.good), Probe(version=version, reason=error.message)
+        record, found = run.load(), {environment.id: environment for environment in run.environments()}
+        probes = []
+        for name, id in zip((question.good, version), record.environments, strict=True):
+            environment = found[id]
+            self.made.setdefault(id, (environment.key, record.created_utc))
+            is_ok = environment.status == protocol.OK
+            if not is_ok:
+                self._refuse_end(name, environment)
+            probe = Probe(
+                version=name,
+                reason="" if is_ok else environment.message,
+                run=run.folder.name,
+                environment=id,
+                observed=environment.observed,
+                looks=number + 1,
+                cells=observe(run, id, question) if is_ok else [],
             )
-            save_record(path, record)
-        self.seen[version] = load_record(path, VersionRecord)
-        print(f"{version}: {self.seen[version].verdict}: {describe(self.seen[version])}", flush=True)
+            probes.append(probe)
+        return probes[0], probes[1]
+
+    def _pin(self, derived: Matrix) -> None:
+        """Of a package: write pin files that differ in it alone, so that nothing else can be what differs."""
+        package = self.subject.component
+        if not package:
+            return
+        same = PlannedEnvironment(spec=held_environment(self.matrix, self.subject.held), index=self.index)
+        for spec in derived.environments:
+            if spec not in self.matrix.environments:
+                planned = PlannedEnvironment(spec=spec, index=self.index)
+                pin_package(self.options.root, same, planned, self.matrix, package)
+
+    def _refuse_end(self, version: str, environment: EnvironmentRecord) -> None:
+        """Raise where an end cannot be had, or nothing at all: the index does not answer."""
+        problem = probe_index(self.index)
+        if problem or version in (self.question.good, self.question.bad):
+            raise InfrastructureError(
+                f"{environment.id}: {problem or environment.message}",
+                "once it is mended, the same command then goes on from here",
+            )
+
+    def _remove(self, *, ends: bool = False) -> None:
+        """Remove the environments that are needed no more, unless matrix.yaml names them or they were there before."""
+        keep = name_environments(self.matrix) | (set() if ends else {self.probes.good.environment})
+        for id in [id for id in self.made if id not in keep] if not self.keep else []:
+            key, since_utc = self.made.pop(id)
+            if remove_environment(self.prepared.choice, cache_folder(), id, key, since_utc):
+                print(f"removed {id}: its answer is recorded (--keep keeps it)", flush=True)
 
 
-def _question(subject: Subject, options: Options, prepared: Prepared, matrix: Matrix, id: str, every: bool) -> Question:
-    plan = prepared.plan
-    base = plan.environment(plan.baseline)
-    names = cell_names(plan, plan.baseline, subject.target)
-    if not names:
-        raise InputError(
-            f"--target {subject.target}: no cell that is left has it",
-            f"see the matrix with: {typed('matrix', '--list')}",
-        )
-    package, index = subject.component or "torch", PYPI if subject.component else base.index
-    releases = releases_between(
-        fetch_listing(index, package),
-        subject.good,
-        subject.bad,
-        base.spec,
-        index,
-        supported_tags(base.spec.python),
-        package,
-    )
-    for end in (releases[0], releases[-1]):
-        if end.skipped:
-            name = subject.component or "PyTorch"
-            raise InputError(f"{name} {end.version}: {end.skipped} on {index}", "choose another `python` for it")
-    kernels, workloads, devices = (list(dict.fromkeys(column)) for column in zip(*names.values(), strict=True))
-    return Question(
-        id=id,
-        created_utc=now_utc(),
-        command=list(options.command),
-        good=releases[0].version,
-        bad=releases[-1].version,
-        component=subject.component,
-        held=held_environment(matrix, subject.held).id(base.index) if subject.component else "",
-        what=subject.what,
-        target=subject.target,
-        kernels=kernels,
-        workloads=workloads,
-        devices=devices,
-        executor=plan.facts.executor,
-        index=index,
-        fallbacks=list(plan.fallbacks),
-        releases=releases,
-        level=LEVEL,
-        looks=list(launch_counts(len(names)) if subject.what == "latency" else TRIAL_FACTORS),
-        min_effect={device: matrix.thresholds.min_effect(device) for device in ("cpu", "cuda")},
-        every=every,
-    )
-
-
-def with_fitting_python(subject: Subject, matrix: Matrix, root: Path) -> Subject:
+def fit_python(subject: BisectSubject, matrix: Matrix, root: Path) -> BisectSubject:
     """Return the subject with a Python that both ends have wheels for, where the good one's is none."""
-    asked = derived_matrix(matrix, subject, [subject.good, subject.bad], 0, 1)
-    fitted = fit_pythons(asked, root)
-    changed, pythons = changed_pythons(asked, fitted), {spec.python for spec in fitted.environments}
+    wanted = derive_matrix(matrix, subject, (subject.good, subject.bad), 1, 1)
+    fitted = fit_pythons(wanted, root)
+    changed, pythons = changed_pythons(wanted, fitted), {spec.python for spec in fitted.environments}
     if not changed or len(pythons) > 1:
         return subject
     print(changed, flush=True)
     return replace(subject, python=pythons.pop())
 
 
-def run_bisection(
-    subject: Subject, options: Options, *, every: bool = False, keep: bool = False, list_only: bool = False
-) -> tuple[Path, BisectionRecord] | None:
-    """Bisect, or go on with what was begun. The folder of the records, and the answer; None with `list_only`."""
-    in_order(subject.good, subject.bad)
-    matrix, _ = load_matrix(options.matrix_path, options.base_image)
-    subject = asked(subject, matrix)
-    if not subject.component and wanted_bundle(options.executor, options.bundle, os.environ) is None:
-        subject = with_fitting_python(subject, matrix, options.root)
-    ends = derived_matrix(matrix, subject, [subject.good, subject.bad], 0, 1)
-    prepared = make_plan(replace(options, derived=ends), selection_of(subject), write_pins=False)
+def _list_releases(subject: BisectSubject, prepared: Prepared) -> tuple[str, list[Release]]:
+    """Return the index and its releases from end to end. InputError where an end cannot be installed here."""
+    base = prepared.plan.environment(prepared.plan.baseline)
+    package, index = (subject.component, PYPI) if subject.component else ("torch", base.index)
+    tags, files = supported_tags(base.spec.python), fetch_listing(index, package)
+    releases = releases_between(files, subject.good, subject.bad, base.spec, index, tags, package)
+    for end in (releases[0], releases[-1]):
+        if end.skipped:
+            raise InputError(f"{package} {end.version}: {end.skipped} on {index}", "choose another `python` for it")
+    return index, releases
+
+
+def _make_question(subject: BisectSubject, options: Options, prepared: Prepared, *, every: bool) -> Question:
     plan = prepared.plan
-    key = keys.of(
-        "bisection",
-        run=plan.digest,
+    index, releases = _list_releases(subject, prepared)
+    digest = protocol.digest([plan.digest, subject.what, subject.target, every, vars(plan.thresholds)])
+    names = [subject.component, subject.good, subject.bad, subject.what.value, subject.target, digest[:12]]
+    return Question(
+        id="-".join(filter(None, names)),
+        created_utc=now_utc(),
+        command=list(options.command),
+        good=releases[0].version,
+        bad=releases[-1].version,
+        component=subject.component,
         what=subject.what,
         target=subject.target,
+        executor=plan.facts.executor,
+        index=index,
+        fallbacks=list(plan.fallbacks),
+        releases=releases,
         every=every,
-        thresholds=plan.thresholds.model_dump(),
-        limits=plan.limits.model_dump(),
     )
-    of = f"{subject.component}-" if subject.component else ""
-    id = f"{of}{subject.good}-{subject.bad}-{subject.what}-{subject.target}-{key[:12]}"
-    folder = options.root / "reports" / "bisections" / id
 
-    ask = partial(_question, subject, options, prepared, matrix, id, every)
+
+def print_question(question: Question) -> None:
+    usable = [release.version for release in question.releases if not release.skipped]
+    print(f"{question.what.value} of {question.target} from {question.good} to {question.bad}")
+    print(f"{len(usable)} {NOUNS[channel(question.good)]}: {' '.join(usable)}")
+    print(f"where one step explains it, at most {order.most_environments(len(usable))} environments are needed")
+    for release in question.releases:
+        if release.skipped:
+            print(f"skipped: {release.version}: {release.skipped}")
+
+
+def run_bisection(
+    subject: BisectSubject, options: Options, *, every: bool = False, keep: bool = False, list_only: bool = False
+) -> tuple[Path, BisectionRecord] | None:
+    """Bisect, or go on with what was begun. The folder of the record, and the record; None with `list_only`."""
+    parse_ends(subject.good, subject.bad)
+    matrix, _ = load_matrix(options.matrix_path, options.base_image)
+    subject = choose_target(subject, matrix, folder_files(matrix, options.root))
+    if not subject.component and wanted_bundle(options.executor, options.bundle, os.environ) is None:
+        subject = fit_python(subject, matrix, options.root)
+    ends = derive_matrix(matrix, subject, (subject.good, subject.bad), 1, 1)
+    prepared = make_plan(replace(options, derived=ends), subject.selection, write_pins=False)
+    question = _make_question(subject, options, prepared, every=every)
+    print_question(question)
     if list_only:
-        print_question(ask())
         return None
-    with working_on("bisection", folder, key):
-        question = recorded(folder, Question, ask)
-        print_question(question)
-        record = Bisection(
-            subject=subject,
-            options=options,
-            matrix=matrix,
-            prepared=prepared,
-            folder=folder,
-            question=question,
-            keep=keep,
-        ).run()
-    print_table(record)
-    return folder, record
+    path = options.root / "reports" / "bisections" / question.id / "bisection.json"
+    lock = lock_file(cache_folder(), f"bisection-{protocol.digest(str(path))[:16]}")
+    with held(lock, "another process is working on this very bisection; waiting for it"):
+        if path.exists():
+            print("nothing changed since this bisection was finished: its record is reported again")
+            return path.parent, load_record(path, BisectionRecord)
+        search = Bisection(
+            subject=subject, options=options, matrix=matrix, prepared=prepared, probes=Probes(question), keep=keep
+        )
+        record = search.run()
+        save_record(path, record)
+    return path.parent, record

@@ -1,8 +1,8 @@
 """Sketches of float64 results: a few numbers of each, by which versions of different runs are compared. Pure.
 
 Versions that compute different things may each be right by their own float64 result. Results themselves are large and
-lie in the runs; of two that are equal to within rounding, a projection on one random direction is, too. Of two that
-differ in as little as one element, it is not.
+lie in the runs. Of two results that are equal to within rounding, a projection on one random direction is equal, too.
+Of two that differ in as little as one element, it is not.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RESOLUTION = 2.0**-34  # of the largest magnitude: of projections, which average
 
 
 def sketch_truths(arrays: Arrays) -> dict[str, TruthSketch]:
-    """Return a sketch of each stored float64 result, by its name: recipe, trial and output."""
+    """Return a sketch of each stored float64 result, by its name: input distribution, trial and output."""
     return {name: sketch(array) for name, array in arrays.items() if output_of_truth(name.split("/", 2)[2]) is not None}
 
 
@@ -38,9 +38,9 @@ def sketch(array: np.ndarray) -> TruthSketch:
     )
 
 
-def sketches_differ(one: Mapping[str, TruthSketch], other: Mapping[str, TruthSketch]) -> bool:
+def sketches_differ(sketches: Mapping[str, TruthSketch], others: Mapping[str, TruthSketch]) -> bool:
     """Return whether some float64 result that both versions have is not the same thing in both."""
-    return any(_differ(one[name], other[name]) for name in one.keys() & other.keys())
+    return any(_differ(sketches[name], others[name]) for name in sketches.keys() & others.keys())
 
 
 def _differ(one: TruthSketch, other: TruthSketch) -> bool:
