@@ -121,6 +121,12 @@ def test_a_proven_cause_names_line_operator_effect_and_what_to_do(tmp_path: Path
         (Verdict.PROVEN, [cause("mm", judged=rank(100, 200))], {}, "Do: Both are inaccurate"),
         (Verdict.PROVEN, [cause("mm", judged=Judged(Truth.OTHER_MEANING, exact_difference=0.5))], {}, "are 0.5 apart"),
         (Verdict.PROVEN, [cause("mm", judged=Judged(Truth.OTHER_MEANING, exact_difference=0.5))], {}, "Do: Decide"),
+        (
+            Verdict.PROVEN,
+            [cause("mm", judged=Judged(Truth.OTHER_MEANING, exact_difference=math.inf))],
+            {},
+            "one has finite",
+        ),
         (Verdict.PROVEN, [cause("mm", judged=Judged(Truth.NOT_RUN, "no"))], {}, "Alone it cannot run: no"),
         (Verdict.PROVEN, [cause("mm", judged=replace(INCORRECT, is_deterministic=False))], {}, "same bits every time"),
     ],
