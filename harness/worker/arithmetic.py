@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     Short = Callable[[int], int]  # how many terms a sum of so many of them lacks
 
 FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+WITH_HALF_SUMS = (torch.float16, torch.float64)  # the latter where operands of a half type were made wider
 SEED = 20240517  # of the draws
 FEW = 1024  # sums: of so few none is drawn small by luck
 TRANSFORMS = "_fft_"
@@ -81,8 +82,9 @@ class Call:
         self.noisy = emulates and work == torch.float64 and dtype == torch.float32
         self.unit = dtypes.UNIT_ROUNDOFF["float32"] if self.noisy else 0.0
         contraction = self.name in PRODUCTS
-        if contraction and emulates and dtype == torch.float16:
-            self.unit = dtypes.UNIT_ROUNDOFF["float16"] if rounding.FLOAT16_SUMS in mode.precision else 0.0
+        self.held = dtype  # what a sum is held in
+        if contraction and emulates and rounding.FLOAT16_SUMS in mode.precision and dtype in WITH_HALF_SUMS:
+            self.unit, self.held = dtypes.UNIT_ROUNDOFF["float16"], torch.float16
         convolves = "convolution" in self.name
         kind = rounding.TF32_CONVOLUTION if convolves else rounding.TF32_MATMUL
         self.cut = contraction and kind in mode.precision and dtype == torch.float32 and emulates
@@ -121,7 +123,7 @@ class Call:
 
     def inexact(self, exact: Any, erring: Any) -> Any:
         """The one where the dtype holds it, else the other: nothing is lost that any arithmetic would keep."""
-        return torch.where(exact.to(self.dtype).to(exact.dtype) == exact, exact, erring)
+        return torch.where(exact.to(self.held).to(exact.dtype) == exact, exact, erring)
 
     def lacking(self, terms: int) -> int:
         """How many of so many terms a sum is to lack."""
@@ -140,8 +142,9 @@ class Call:
 class Realisation:
     """The random numbers of one realisation; the same ones for the same model, on every machine."""
 
-    def __init__(self, realisation: int) -> None:
+    def __init__(self, realisation: int, part: int = 0) -> None:
         self.realisation, self.made = realisation, 0
+        self.stream = realisation + (part << 8)  # of which part of the model
         self.odd = bool(realisation % 2)
 
     def moved(self, tensor: Any, unit: float) -> Any:
@@ -157,7 +160,7 @@ class Realisation:
     def deviates(self, like: Any) -> Any:
         """Approximately normal ones, of the tensor's shape and dtype."""
         self.made += 1
-        drawn = inputs.deviates(SEED, self.realisation, self.made, like.numel())
+        drawn = inputs.deviates(SEED, self.stream, self.made, like.numel())
         if drawn.size <= FEW:
             drawn = np.copysign(np.maximum(np.abs(drawn), np.float32(1)), drawn)
         return torch.from_numpy(drawn).view(like.shape).to(like.dtype)
@@ -165,5 +168,5 @@ class Realisation:
     def _stream(self) -> Any:
         self.made += 1
         return np.random.Philox(
-            key=np.array([SEED, 1], np.uint64), counter=np.array([0, 0, self.realisation, self.made], np.uint64)
+            key=np.array([SEED, 1], np.uint64), counter=np.array([0, 0, self.stream, self.made], np.uint64)
         )

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import copy
-import functools
 import itertools
 import math
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple, Sequence
 
 import numpy as np
 
-from . import attention_gradients, dtypes, faulty, inputs, protocol, rounding, truth, wire
+from . import inputs, protocol, rounding, wire
+from .subject import FEW_ELEMENTS, Subject
 
 if TYPE_CHECKING:
     from .dtypes import Array
-    from .faulty import WrongAnswer
+    from .emulation import Arithmetic
     from .inputs import Each, Shape
     from .references import SdpaReference
-    from .truth import Cache, Exact
+    from .subject import Values
+
+OUTPUTS = ("output", "grad of q", "grad of k", "grad of v")
+DRAWN, TURNS = 20240521, 6  # the generator's key, and how often signs of errors are drawn
 
 
 class Given(NamedTuple):
@@ -31,18 +34,18 @@ class Given(NamedTuple):
     d_out: Any  # what gradients are taken along
 
 
-class AttentionWorkload:
+class AttentionWorkload(Subject):
     """Attention of Q [batch, heads, seq_len, head_dim] in one dtype; K and V have `kv_shape`.
 
     With `backward` it has several outputs (`parts`), which lie in a kernel's one after another, without gaps.
     """
 
     problem: None = None
-    no_truth = ""
-    definition, contradicts = None, ""  # by its user
-    draws_numbers = False
+    operator: None = None
+    definition = None  # by its user
 
     def __init__(self, value: wire.WorkloadRequest) -> None:
+        super().__init__()
         assert value.batch and value.heads and value.seq_len and value.head_dim and value.scale is not None
         self.id = value.id
         self.dtype = value.dtype
@@ -53,7 +56,7 @@ class AttentionWorkload:
         self.scale = value.scale
         self.recipes = dict(value.recipes)
         self.positions: Array | None = None  # of its queries, where they are a part
-        self.writes: dict[int, str] = {}  # to no input
+        self.writes = {}  # to no input
 
     @property
     def kv_shape(self) -> Shape:
@@ -94,7 +97,7 @@ class AttentionWorkload:
         """Shape of each output, by name."""
         if not self.backward:
             return {"": self.shape}
-        return dict(zip(attention_gradients.OUTPUTS, (self.shape, self.shape, self.kv_shape, self.kv_shape)))
+        return dict(zip(OUTPUTS, (self.shape, self.shape, self.kv_shape, self.kv_shape)))
 
     def split(self, output: Any) -> dict[str, Any]:
         """Views of the outputs that a kernel's is made of, an array or a tensor, by name."""
@@ -164,14 +167,6 @@ class AttentionWorkload:
         """Whether a call of the reference draws random numbers."""
         return False
 
-    def gradients_agree(self, _arrays: list[Array]) -> dict[str, bool]:
-        """Return nothing: attention's gradients are formulas in numpy, which no version of PyTorch changes."""
-        return {}
-
-    def formula_agrees(self, _arrays: list[Array]) -> dict[str, bool]:
-        """Return nothing: its ground truth is the formula itself."""
-        return {}
-
     def precision(self, device: str, ran: Sequence[str] = ()) -> list[str]:
         """What a reference that ran these operators does beyond plain arithmetic in the dtype."""
         if not any("efficient_attention" in operator for operator in ran):
@@ -181,90 +176,67 @@ class AttentionWorkload:
         splits = tensors.capability(device) >= (8, 0)
         return rounding.effective([rounding.TF32X3_MATMUL] if splits else [], self.dtype)
 
-    def truths(
-        self, arrays: list[Array], inputs_sha256: str, cache: Cache, precision: Sequence[str] = ()
-    ) -> dict[str, Exact]:
-        """The `truth.Exact` of each output for these inputs, measured by arithmetic of that precision."""
-        key: list[Any] = ["attention", self.dtype, list(self.shape), self.causal, self.scale.hex()]
-        key += [list(self.kv_shape)] if self.kv_shape != self.shape else []
-        key += [self.mask, self.dropout] if self.mask or self.dropout else []
-        key += [] if self.positions is None else [self.positions.tolist()]
-        computed = functools.lru_cache(maxsize=None)(functools.partial(self.computed, arrays, cache.each, precision))
+    def describe(self, output: str) -> tuple[str, Shape, str, Sequence[object]]:
+        """Return an output's name, shape and dtype, and what beside its inputs determines it."""
+        name = output if output in self.parts else next(iter(self.parts))
+        asked = [self.dtype, self.shape, self.kv_shape, self.causal, self.scale.hex(), self.mask, self.dropout]
+        positions = None if self.positions is None else self.positions.tolist()
+        return name, self.parts[name], self.dtype, ["attention", *asked, positions, self.backward]
 
-        def exact(name: str, shape: Shape) -> Exact:
-            def compute(_known: Array | None) -> tuple[Array, Iterable[Array]]:
-                several = precision or (self.backward and self.dtype == "float32")  # else it may be right by luck
-                numbers = range(2 if several else 1)
-                emulated = (self.split(computed(number)[1])[name] for number in numbers)
-                values = self.split(computed(0)[0])[name]
-                if name not in attention_gradients.OUTPUTS[1:]:
-                    return values, emulated
-                first = self.split(computed(0)[1])[name]
-                turns = range(attention_gradients.TURNS)
-                more = (attention_gradients.turned(values, first, number) for number in turns)
-                return values, itertools.chain(emulated, more)
+    def exact(self, arrays: list[Array], short: Callable[[int], int] | None = None) -> Values:
+        """Return (the outputs in float64, whether sums were cut)."""
+        from .emulation import Arithmetic
 
-            own = [*key, "backward", name] if self.backward else key
-            return cache.get(inputs_sha256, own, shape, self.dtype, precision, compute)
+        found, arithmetics = self._computed(arrays, lambda _: Arithmetic(short=short))
+        return found, any(each.shortened for each in arithmetics)
 
-        return {name: exact(name, shape) for name, shape in self.parts.items()}
+    def emulations(self, arrays: list[Array], precision: Sequence[str] = (), realisation: int = 0) -> Values:
+        """Return what straightforward arithmetic in the dtype gives, and whether it left the dtype's range."""
+        from .arithmetic import Realisation
+        from .emulation import Arithmetic
 
-    def computed(
-        self, arrays: list[Array], each: Each = map, precision: Sequence[str] = (), realisation: int = 0
-    ) -> tuple[Array, Array]:
-        """(truth, emulation), like a kernel's output."""
-        q, k, v, mask, keep, d_out = self.given(arrays)
-        if self.backward:
-            both = attention_gradients.attention(
-                q,
-                k,
-                v,
-                d_out,
-                self.causal,
-                self.scale,
-                self.dtype,
-                each,
-                precision,
-                realisation,
-                mask,
-                keep,
-                self.dropout,
-            )
-            exact, emulated = (np.concatenate([part.reshape(-1) for part in parts]) for parts in both)
-            return exact, emulated
-        return truth.attention(
-            q,
-            k,
-            v,
-            self.causal,
-            self.scale,
-            self.dtype,
-            each,
-            precision,
-            realisation,
-            self.positions,
-            mask,
-            keep,
-            self.dropout,
-        )
+        found, arithmetics = self._computed(arrays, lambda head: Arithmetic(Realisation(realisation, head), precision))
+        return found, any(each.leaves_range for each in arithmetics)
 
-    def emulated(self, arrays: list[Array], precision: Sequence[str] = ()) -> Array:
-        return self.computed(arrays, precision=precision)[1]
+    def _computed(
+        self, arrays: list[Array], arithmetic_of: Callable[[int], Arithmetic]
+    ) -> tuple[dict[str, Array], list[Arithmetic]]:
+        from . import attention_formula
+
+        given = self.given(self.arguments(arrays, "cpu"))
+        found, arithmetics = attention_formula.compute(self, given, arithmetic_of)
+        return {name: tensor.numpy() for name, tensor in zip(self.parts, found)}, arithmetics
+
+    def count_emulations(self, name: str, size: int, precision: Sequence[str]) -> int:
+        """Return how many it takes: of a large output one, whose errors are of very many sums."""
+        count = super().count_emulations(name, size, precision)
+        return count if precision or size < FEW_ELEMENTS or name in OUTPUTS[1:] else 1
+
+    def more_emulations(self, name: str, exact: Array, emulated: Iterable[Array]) -> Iterable[Array]:
+        """Return the emulations; of a gradient also the first with the signs of its errors drawn anew, of rows or of
+        elements. A mean over errors is near zero by luck where few rows carry most of it, as where one key has nearly
+        all weight, or where there are few rows at all."""
+        made = iter(emulated)
+        first = next(made)
+        yield first
+        yield from made
+        for number in range(TURNS if name in OUTPUTS[1:] else 0):
+            shape = exact.shape if number % 2 else (*exact.shape[:-1], 1)
+            drawn = inputs.deviates(DRAWN, number, 0, math.prod(shape)).reshape(shape)
+            yield exact + np.where(drawn > 0, 1.0, -1.0) * (first - exact)
+
+    def ignoring(self, arrays: list[Array]) -> Iterator[tuple[str, list[Array]]]:
+        """Yield (name, inputs of which that one, of booleans, is true everywhere)."""
+        names = ["Q", "K", "V", *(["mask"] if self.mask else []), *(["draws of dropout"] if self.dropout else [])]
+        for place, name in enumerate(names):
+            if arrays[place].dtype == bool:
+                yield name, [*arrays[:place], np.ones_like(arrays[place]), *arrays[place + 1 :]]
 
     def alike(self, arrays: list[Array], output: str = "") -> list[tuple[str, Array]]:
-        """(name, values) of the inputs that have the output's shape and dtype."""
+        """Return (name, values) of the inputs that have the output's shape and dtype."""
         given = self.given(arrays)
         named = [("Q", given.q), ("K", given.k), ("V", given.v), *([("dO", given.d_out)] if self.backward else [])]
-        shape = self.parts.get(output, self.shape)
-        return [(name, dtypes.decode(array, self.dtype)) for name, array in named if array.shape == shape]
-
-    def wrong_answers(self, arrays: list[Array], each: Each) -> Iterator[WrongAnswer]:
-        """See `power.specific`."""
-        q, k, v, mask, keep, d_out = self.given(arrays)
-        common = self.causal, self.scale, self.dtype, each, mask, keep, self.dropout
-        yield from faulty.wrong(q, k, v, *common, main=next(iter(self.parts)))
-        if self.backward:
-            yield from faulty.wrong_gradients(q, k, v, d_out, *common)
+        return self._alike(named, self.parts.get(output, self.shape), self.dtype)
 
     def expected(self) -> str:
         return "{} {}".format(*self.expected_output())

@@ -17,7 +17,6 @@ import functools
 import inspect
 import os
 import sys
-import threading
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Callable, ContextManager, Iterable, Iterator, List, Sequence, Tuple
 
@@ -39,21 +38,23 @@ from .arithmetic import DrawsNumbers, Realisation
 from .blame import enters_subject
 from .emulation import Arithmetic, doing, doubled
 from .failures import failure
-from .faulty import WrongAnswer
 from .meaning import float64_difference
-from .problem_files import Inputs, construct, made, module_of
+from .problem_files import Inputs, construct, made, module_of, with_arrays
 from .references import compile_forward
+from .subject import Subject
 
 if TYPE_CHECKING:
     from .arithmetic import Short
     from .dtypes import Array
     from .inputs import Each, Shape
-    from .truth import Cache, Exact
 
 Change = Callable[[Any], Any]  # what becomes of a tensor
 Bound = Tuple[Callable[[], Any], List[Any]]  # a call, and its arguments
-FEW_ELEMENTS = 4096  # of an output: fewer may all be near the truth by luck
 _seed = torch.manual_seed  # the code under test may put another in its place
+
+
+class NoTruth(Exception):
+    """There is no ground truth yet; its text says why."""
 
 
 class Definition(torch.nn.Module):  # type: ignore[misc]
@@ -75,10 +76,11 @@ class Definition(torch.nn.Module):  # type: ignore[misc]
         yield from self.model.named_parameters(*args, **kwargs)
 
 
-class ProblemWorkload:
+class ProblemWorkload(Subject):
     """A problem file, or an operator in its place, with its stored tensors. The only recipe is `independent`."""
 
     def __init__(self, value: wire.WorkloadRequest) -> None:
+        super().__init__()
         assert value.problem is not None
         self.id = value.id
         self.dtype = value.dtype
@@ -93,13 +95,8 @@ class ProblemWorkload:
         self.shape: Shape | None = None  # of the one that stands for all, and its dtype
         self.out_dtype = ""
         self.directions = outputs.Directions(self.dtype, self.operator.direction if self.operator else "")
-        self.recent: tuple[str, dict[Any, Any]] = "", {}  # what was computed of the last inputs, for each output
-        self.no_truth = ""
-        self.contradicts = ""  # how the model's output cannot be what its definition gives
-        self.draws_numbers = False  # known once its truth was asked for
         self.writes = {int(at): name for at, name in self.index.get("writes", {}).items()}  # `outputs.Writes`
         self.pristine: Any = None
-        self.drawing = threading.RLock()  # truths are computed in other threads, and PyTorch's generator is one
 
     # -- tensors -----------------------------------------------------------------------------------------
 
@@ -246,49 +243,27 @@ class ProblemWorkload:
 
     # -- truth -------------------------------------------------------------------------------------------
 
-    def truth(
-        self,
-        arrays: list[Array],
-        inputs_sha256: str,
-        cache: Cache,
-        precision: Sequence[str] = (),
-        output: str = "",
-        like: tuple[Shape, str] | None = None,
-    ) -> Exact | None:
-        """The `truth.Exact` of one of Model's outputs on the CPU, else of the main one; None where it cannot be, and
-        `no_truth` says why. `like`: its shape and dtype for these inputs, on which they may depend."""
+    def describe(self, output: str) -> tuple[str, Shape, str, Sequence[object]]:
+        """Return an output's name, shape and dtype, and what beside its inputs determines it."""
         if self.shape is None:
-            self.no_truth = self.no_truth or "Model has not run here"
-            return None
+            raise NoTruth(self.no_truth or "Model has not run here")
         name = output if output in self.outputs else self.main
-        shape, dtype = like or self.outputs[name]
+        shape, dtype = self.outputs[name]
         weights = protocol.digest([self.index["state"], self.index["init"]])
-        key: list[object] = ["problem", self._digest(), weights, list(shape), self.dtype, dtype]
-        key += [self.backward, name] if self.backward or len(self.outputs) > 1 else []
-        try:
-            with self.drawing:
-                if self.recent[0] != inputs_sha256:
-                    self.recent = inputs_sha256, {}
-                return cache.get(
-                    inputs_sha256,
-                    key,
-                    shape,
-                    dtype,
-                    precision,
-                    lambda known: self._computed(known, arrays, precision, name, (shape, dtype)),
-                )
-        except Exception as error:
-            draws = isinstance(error, DrawsNumbers)
-            self.draws_numbers |= draws
-            self.no_truth = str(error) if draws else f"{type(error).__name__}: {error}"[:500]
-            print(f"no truth: {self.no_truth}", file=sys.stderr)
-            return None
+        return name, shape, dtype, ["problem", self._digest(), weights, self.dtype, self.backward]
 
-    def truths(
-        self, arrays: list[Array], inputs_sha256: str, cache: Cache, precision: Sequence[str] = ()
-    ) -> dict[str, Exact | None]:
-        """Of what a kernel gives: the one output that stands for all."""
-        return {"": self.truth(arrays, inputs_sha256, cache, precision)}
+    def refuse_truth(self, error: Exception) -> None:
+        """Say in `no_truth` why there is none."""
+        self.draws_numbers |= isinstance(error, DrawsNumbers)
+        super().refuse_truth(error)
+        if isinstance(error, (DrawsNumbers, NoTruth)):
+            self.no_truth = str(error)
+
+    def check_shape(self, found: Shape, expected: Shape) -> None:
+        """Raise ValueError where the truth has another shape than the output."""
+        if found != expected and self.definition is not None:
+            self.contradicts = f"returned {list(expected)}; its definition, truth(), gives {list(found)}"
+        super().check_shape(found, expected)
 
     @property
     def parts(self) -> dict[str, Shape | None]:
@@ -299,7 +274,7 @@ class ProblemWorkload:
         return {"": output}
 
     def repeats(self, arrays: list[Array]) -> bool:
-        """Whether the ground truth is the same when it is computed again, to within its rounding."""
+        """Return whether the ground truth is the same when it is computed again, to within its rounding."""
         with self.drawing:
             first, second = (self.exact(arrays)[0] for _ in range(2))
         return all(float64_difference(first[name], second[name]) is None for name in first)
@@ -409,65 +384,24 @@ class ProblemWorkload:
     def _digest(self) -> str:
         return protocol.sha256_file(self.problem) if self.operator is None else protocol.digest(asdict(self.operator))
 
-    def _computed(
-        self, known: Array | None, arrays: list[Array], precision: Sequence[str], name: str, like: tuple[Shape, str]
-    ) -> tuple[Array, Iterable[Array]]:
-        """The truth, and as many emulated outputs as it takes for none of them to be near it by luck. ValueError where
-        it has another shape than in the dtype."""
-        shape, dtype = like
-        half = self.dtype in ("float16", "bfloat16")
-        few = int(np.prod(shape, dtype=np.int64)) < FEW_ELEMENTS
-        count = 4 if few else 1 if half and not precision else 2
-        exact = known
-        if exact is None:
-            exact = self._once("exact", lambda: self.exact(arrays))[0][name]
-            if exact.shape != shape:
-                if self.definition is not None:
-                    self.contradicts = f"returned {list(shape)}; its definition, truth(), gives {list(exact.shape)}"
-                raise ValueError(f"the float64 result is {list(exact.shape)}, and the output {list(shape)}")
-
-        def emulated(number: int) -> Array:
-            key = *precision, number
-            made, leaves_range = self._once(key, lambda: self.emulations(arrays, precision, number))
-            return rounding.without_lost(made[name], exact, dtype) if leaves_range else made[name]
-
-        return exact, map(emulated, range(count))
-
-    def _once(self, key: object, make: Callable[[], tuple[dict[str, Array], bool]]) -> tuple[dict[str, Array], bool]:
-        """What all outputs of one trial are computed by at once; kept only where there are several."""
-        made: tuple[dict[str, Array], bool] | None = self.recent[1].get(key)
-        if made is None:
-            made = make()
-            if len(self.outputs) > 1:
-                self.recent[1][key] = made
-        return made
-
     def alike(self, arrays: list[Array], _output: str = "") -> list[tuple[str, Array]]:
-        """(name, values) of the inputs that have the output's shape and dtype."""
+        """Return (name, values) of the inputs that have the output's shape and dtype."""
+        named = [(str(place), array) for place, array, dtype in self._tensors(arrays) if dtype == self.out_dtype]
+        return self._alike(named, self.shape, self.out_dtype)
+
+    def ignoring(self, arrays: list[Array]) -> Iterator[tuple[str, list[Array]]]:
+        """Yield (name, inputs of which that one, of booleans, is true everywhere)."""
         assert isinstance(arrays, Inputs)
-        wanted = self.shape, self.out_dtype
-        found = enumerate(zip(tensors.flat(arrays.values), arrays))
-        return [
-            (str(at), dtypes.decode(array, self.out_dtype))
-            for at, (tensor, array) in found
-            if (tuple(tensor.shape), tensors.dtype_name(tensor)) == wanted
-        ]
+        for place, array, dtype in self._tensors(arrays):
+            if dtype == "bool":
+                others = [*arrays[:place], np.ones_like(array), *arrays[place + 1 :]]
+                yield str(place), with_arrays(arrays, others)
 
-    def emulated(self, arrays: list[Array], precision: Sequence[str] = ()) -> Array:
-        with self.drawing:
-            return self.emulations(arrays, precision)[0][self.main]
-
-    def wrong_answers(self, arrays: list[Array], _each: Each) -> Iterator[WrongAnswer]:
-        """See `power.specific`: its sums cut short."""
-        shorter: dict[str, Callable[[int], int]] = {
-            "one term": lambda _: 1,
-            "an eighth of their terms": lambda terms: max(1, terms // 8),
-        }
-        for name, lacking in shorter.items():
-            with self.drawing:
-                values, any_short = self.exact(arrays, lacking)
-            if any_short:
-                yield WrongAnswer("short", f"sums without {name}", None, values[self.main])
+    def _tensors(self, arrays: list[Array]) -> Iterator[tuple[int, Array, str]]:
+        """Yield (place, array, dtype) of each input."""
+        assert isinstance(arrays, Inputs)
+        for place, (tensor, array) in enumerate(zip(tensors.flat(arrays.values), arrays)):
+            yield place, array, tensors.dtype_name(tensor)
 
 
 def _agrees_where_finite(own: Array, formula: Array) -> bool:

@@ -55,7 +55,7 @@ def attention(q: Any, k: Any, v: Any, causal: bool, scale: float, mask: Any = No
 
 
 def graph(inputs: list[Any], d_out: Any, causal: bool, scale: float, mask: Any) -> outputs.Graph:
-    """Of a call: gradients are of Q, K and V, along `d_out`. A step of it gives `attention_gradients.OUTPUTS`."""
+    """Of a call: gradients are of Q, K and V, along `d_out`. A step of it gives `attention.OUTPUTS`."""
     with torch.enable_grad():
         q, k, v = leaves = [tensor.detach().requires_grad_() for tensor in inputs]
         out = attention(q, k, v, causal, scale, mask)

@@ -3,7 +3,7 @@
 No kernel can be closer to the truth than its arithmetic allows, and how close that is depends on the dtype, the length
 and the numbers. So the error of a target is measured in units of the error that plain, faultless arithmetic makes on
 the same input, as FlashAttention's tests measure theirs in errors of PyTorch. `emulation` does that arithmetic for
-problem files, `attention_emulation` for attention.
+all, of attention's formula in `attention_formula`.
 
 Four norms, because a bias and a wrong row hide under a maximum (`Ruler`). One unit of each, its cost, is that of the
 emulated output, and never less than rounding of the output demands. It is a property of the input and of what the

@@ -351,7 +351,7 @@ class TargetResult(Outcome):
 class KnownWrong(Reply):
     """A known wrong answer that the judge made from the truth of the first trial, and whether the rule saw it."""
 
-    kind: str  # zeros, input, previous, mean, stale, short, scaled, added, row, misread, gradient or softmax scale
+    kind: str  # zeros, input, previous, stale, short, ignored, scaled, added or row
     name: str
     size: Optional[float]  # of what comes in sizes: a share
     seen: bool

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .dtypes import Array
     from .inputs import Shape
     from .problem import ProblemWorkload
+    from .subject import Memo
     from .truth import Cache, Exact
 
     Workload = Union[AttentionWorkload, ProblemWorkload]
@@ -32,6 +33,7 @@ class Trial:
         self.workload, self.number, self.cache = workload, number, cache
         self.arrays = workload.arrays(recipe, number, seed, cache.each)
         self.found: dict[tuple[tuple[str, ...], str], Exact | None] = {}
+        self.memo: Memo = {}  # what is computed of it for all outputs at once
 
     @functools.cached_property
     def sha256(self) -> str:
@@ -48,18 +50,14 @@ class Trial:
     @functools.cached_property
     def truth_repeats(self) -> bool:
         """Whether the ground truth is the same when it is computed again, to within its rounding."""
-        return self.workload.problem is None or self.workload.repeats(self.arrays)
+        return self.workload.repeats(self.arrays)
 
     def truth(
         self, precision: Sequence[str] = (), output: str = "", like: tuple[Shape, str] | None = None
     ) -> Exact | None:
-        """Of one output, by its name; `like` as `ProblemWorkload.truth` has it."""
+        """Return the truth of one output, by its name; `like` as `Subject.truth` has it."""
         key = tuple(precision), output
         if key not in self.found:
-            if self.workload.problem is None:
-                every = self.workload.truths(self.arrays, self.sha256, self.cache, precision)
-                self.found.update(((key[0], name), exact) for name, exact in every.items())
-                self.found.setdefault(key, next(iter(every.values())))
-            else:
-                self.found[key] = self.workload.truth(self.arrays, self.sha256, self.cache, precision, output, like)
+            own = self.arrays, self.sha256, self.cache, precision, output, like, self.memo
+            self.found[key] = self.workload.truth(*own)
         return self.found[key]

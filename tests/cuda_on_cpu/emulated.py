@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 from filelock import FileLock
 
-from harness.worker import attention_emulation, rounding
+from harness.worker import rounding
+from tests import numpy_attention
 from tests.unit.test_csrc import BF16, FP16, FP32, decode, encode, truth
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -198,14 +199,10 @@ def units(problem: Problem, inputs: Sequence[np.ndarray], output: np.ndarray) ->
     got = decode(output, problem.dtype).reshape(q.shape)
     if not np.isfinite(got).all():
         return np.inf
-    hidden = ~np.tril(np.ones((problem.seq_len, problem.seq_len), dtype=bool)) if problem.causal else None
     worst = 0.0
     for head in range(len(q)):
-        tensors = (tensor[head].astype(np.float32) for tensor in (q, k, v))
-        if problem.dtype == FP32:
-            emulated = attention_emulation.emulate_single(*tensors, problem.scale, hidden)
-        else:
-            emulated = attention_emulation.emulate(*tensors, problem.scale, hidden, dtype=name)
+        tensors = (tensor[head] for tensor in (q, k, v))
+        emulated = numpy_attention.emulated(*tensors, problem.causal, problem.scale, name)
         ruler = rounding.Ruler(exact[head], name)
         error_scale = rounding.ErrorScale(*rounding.measure([emulated], ruler), ruler)
         worst = max(worst, *error_scale.units(ruler.norms(got[head])).values())

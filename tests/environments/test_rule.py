@@ -75,7 +75,7 @@ def test_what_is_wrong_fails_and_the_model_itself_passes(
     assert found["kernel"].passed["rounding"] == 0 and found["kernel"].max_units > 8
     assert found["model"].passed["rounding"] == 2 and found["model"].max_units < 2
     power = {wrong.name: wrong for wrong in result["recipes"][0].power}
-    assert power["zeros"].seen and len(power) >= 12
+    assert power["zeros"].seen and len(power) >= 9
 
 
 @pytest.mark.parametrize("solution", [ONE_BY_ONE, SPLIT, "x @ y"], ids=["one by one", "split", "as PyTorch does"])
@@ -149,10 +149,10 @@ def test_the_truth_of_attention_without_elements_is_the_mean_of_the_values(envir
 
 TF32 = """
 import torch
-from worker import emulation, rounding
+from worker import arithmetic, emulation, rounding
 image, weight = torch.ones(1, 2, 5, 5) + 2.0**-12, torch.ones(3, 2, 3, 3)
 image.requires_grad_()
-with emulation.Arithmetic(emulation.Realisation(0), [rounding.TF32_CONVOLUTION]):
+with emulation.Arithmetic(arithmetic.Realisation(0), [rounding.TF32_CONVOLUTION]):
     found = torch.nn.functional.conv2d(image, weight)
     found.sum().backward()
 assert torch.all(found.detach() == 18) and torch.all(image.grad[0, 0, 2] == torch.tensor([9., 18., 27., 18., 9.]))
@@ -161,10 +161,10 @@ assert torch.all(found.detach() == 18) and torch.all(image.grad[0, 0, 2] == torc
 
 IN_PARTS = """
 import torch
-from worker import emulation, rounding
+from worker import arithmetic, emulation, rounding
 def outputs(*precision, realisation=0):
     leaves = [torch.randn(1, 2, 64, 32, generator=torch.Generator().manual_seed(n)).requires_grad_() for n in range(3)]
-    with emulation.doing(emulation.Arithmetic(emulation.Realisation(realisation), precision)), torch.enable_grad():
+    with emulation.doing(emulation.Arithmetic(arithmetic.Realisation(realisation), precision)), torch.enable_grad():
         found = torch.nn.functional.scaled_dot_product_attention(*leaves)
         found.backward(torch.ones_like(found))
     return [found.detach(), *(leaf.grad for leaf in leaves)]
@@ -175,16 +175,16 @@ for one, same, split in zip(plain, again, other):
 def twice(*leaves):
     return torch.func.vmap(torch.nn.functional.scaled_dot_product_attention)(*(leaf[None] for leaf in leaves))
 leaves = [torch.randn(1, 2, 64, 32, generator=torch.Generator().manual_seed(n)) for n in range(3)]
-for arithmetic in (emulation.Arithmetic(), emulation.Arithmetic(emulation.Realisation(0), [rounding.TF32X3_ATTENTION])):
-    with emulation.doing(arithmetic):
+for mode in (emulation.Arithmetic(), emulation.Arithmetic(arithmetic.Realisation(0), [rounding.TF32X3_ATTENTION])):
+    with emulation.doing(mode):
         assert torch.allclose(twice(*leaves)[0].float(), plain[0], atol=1e-4)
 assert (other[0] * plain[0]).sum() < (plain[0] ** 2).sum()
 left, right = torch.randn(3, 8), torch.randn(8, 4)
-with emulation.Arithmetic(emulation.Realisation(0)):
+with emulation.Arithmetic(arithmetic.Realisation(0)):
     alone = left @ right
-with emulation.Arithmetic(emulation.Realisation(0), [rounding.TF32X3_ATTENTION]):
+with emulation.Arithmetic(arithmetic.Realisation(0), [rounding.TF32X3_ATTENTION]):
     assert torch.equal(left @ right, alone)
-with emulation.Arithmetic(emulation.Realisation(0), [rounding.TF32X3_MATMUL]):
+with emulation.Arithmetic(arithmetic.Realisation(0), [rounding.TF32X3_MATMUL]):
     assert not torch.equal(left @ right, alone)
 """
 
@@ -214,7 +214,7 @@ request = wire.WorkloadRequest(id="w", dtype="float32", recipes={"independent": 
 asked, limits = workload.parse_workload(request), {"rounding": 1.5, "strict": 1e-3, "kernelbench": 1e-4}
 with tempfile.TemporaryDirectory() as folder:
     trial = workload.Trial(asked, "independent", 0, 0, truth.Cache(folder))
-    found = {"": judging.Output(asked.emulated(trial.arrays, declared).astype("float32"), "float32")}
+    found = {"": judging.Output(asked.emulated(trial.arrays, declared)[""].astype("float32"), "float32")}
     assert judging.would_pass(trial, found, limits, []) == declared
     trial.truth(declared)  # as a reference is judged
     assert judging.would_pass(trial, found, limits, []) == declared

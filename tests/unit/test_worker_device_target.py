@@ -13,8 +13,8 @@ from unittest.mock import MagicMock
 import pytest
 
 from harness.worker import channel, codec, fresh, host, target, wire
-from harness.worker.attention import AttentionWorkload
 from harness.worker.measuring import Measured
+from tests.numpy_attention import NumpyAttention
 from tests.unit.test_worker_measuring import (
     CLOCK,
     LIMITS,
@@ -123,7 +123,7 @@ def measured(
     )
     row = wire.Timing("ok", workload="w", target="kernel")
     with ThreadPoolExecutor(1) as pool:
-        launch = Measured(request, {"w": AttentionWorkload(WORKLOAD)}, references.peer, kernels.peer, pool)
+        launch = Measured(request, {"w": NumpyAttention(WORKLOAD)}, references.peer, kernels.peer, pool)
         launch.target_of = pretended.DeviceTarget
         assert launch.row(row) >= 0
         for stand_in in (kernels, references):

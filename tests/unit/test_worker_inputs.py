@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.worker import agreement, attention, dtypes, inputs, rounding, truth, wire
+from harness.worker import agreement, attention, dtypes, inputs, rounding, wire
+from tests.numpy_attention import exact
 
 SHAPE = (1, 2, 17, 8)
 
@@ -26,21 +27,24 @@ def test_bytes_are_the_recorded_ones(recipe: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 def test_smaller_inputs_are_halved_and_ask_the_same(dtype: str) -> None:
-    asked = {"id": "x", "dtype": dtype, "batch": 1, "heads": 2, "seq_len": 17, "head_dim": 8, "causal": False}
-    plain = attention.AttentionWorkload(wire.WorkloadRequest(**asked, scale=0.25, recipes={}))
+    shape = {"id": "x", "dtype": dtype, "batch": 1, "heads": 2, "seq_len": 17, "head_dim": 8, "causal": False}
+    plain = attention.AttentionWorkload(wire.WorkloadRequest(**shape, scale=0.25, recipes={}))
     small = plain.on("halved_4")
     assert plain.on("large_logits") is plain and (plain.scale, small.scale) == (0.25, 64.0)
     full, halved = (plain.arrays(recipe, 1, 7) for recipe in ("independent", "halved_4"))
     for one, other in zip(full, halved, strict=True):
         assert np.array_equal(dtypes.decode(one, dtype) / 16, dtypes.decode(other, dtype))
-    answers = [truth.attention(*arrays, False, w.scale, dtype) for w, arrays in ((plain, full), (small, halved))]
-    ruler = rounding.Ruler(answers[1][0], dtype)
-    error_scale = rounding.ErrorScale(*rounding.measure([answers[1][1]], ruler), ruler)
-    assert np.allclose(answers[0][0] / 16, answers[1][0], rtol=1e-12, atol=0)
+    one, other = (
+        exact(*(dtypes.decode(array, dtype).astype(np.float64) for array in arrays), False, asked.scale)[0]
+        for asked, arrays in ((plain, full), (small, halved))
+    )
+    ruler = rounding.Ruler(other, dtype)
+    error_scale = rounding.ErrorScale(*rounding.measure([dtypes.quantise(other, dtype)], ruler), ruler)
+    assert np.allclose(one / 16, other, rtol=1e-12, atol=0)
     limits = {"rounding": 4.0, "kernelbench": 1e-2, "strict": 1e-3}
-    assert agreement.is_scaled(answers[0][0], answers[1][0], limits, error_scale)
-    flat = truth.attention(*halved, False, plain.scale, dtype)[0]
-    assert not agreement.is_scaled(answers[0][0], flat, limits, error_scale), "its weights are other ones"
+    assert agreement.is_scaled(one, other, limits, error_scale)
+    flat = exact(*(dtypes.decode(array, dtype).astype(np.float64) for array in halved), False, plain.scale)[0]
+    assert not agreement.is_scaled(one, flat, limits, error_scale), "its weights are other ones"
     assert not agreement.is_scaled(np.zeros(3), np.zeros(3), limits, error_scale)
 
 

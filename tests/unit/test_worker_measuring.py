@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.worker import channel, codec, host, inputs, measuring, sampling, target, truth, wire
-from harness.worker.attention import AttentionWorkload
+from harness.worker import channel, codec, host, inputs, measuring, sampling, target, wire
 from harness.worker.measuring import Measured
 from harness.worker.peer import Peer
+from tests.numpy_attention import NumpyAttention, exact
 
 SHAPE = (1, 2, 16, 8)
 WORKLOAD = wire.WorkloadRequest(
@@ -61,8 +61,7 @@ def virtual(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def right(arrays: list[Any]) -> Any:
     q, k, v = arrays
-    exact: Any = truth.attention(q, k, v, False, 0.25, "float32")[0]
-    return exact.astype(np.float32)
+    return exact(*(each.astype(np.float64) for each in (q, k, v)), False, 0.25)[0].astype(np.float32)
 
 
 class StandIn:
@@ -158,7 +157,7 @@ def references() -> Iterator[Peer]:
 
 
 def digest() -> str:
-    arrays = AttentionWorkload(WORKLOAD).arrays(measuring.RECIPE, 0, 0)
+    arrays = NumpyAttention(WORKLOAD).arrays(measuring.RECIPE, 0, 0)
     return inputs.digest([right(arrays)])
 
 
@@ -188,7 +187,7 @@ def measured(
     )
     row = wire.Timing("ok", workload="w", target="kernel")
     with ThreadPoolExecutor(1) as pool:
-        launch = Measured(request, {"w": AttentionWorkload(WORKLOAD)}, references, stand_in.peer, pool)
+        launch = Measured(request, {"w": NumpyAttention(WORKLOAD)}, references, stand_in.peer, pool)
         assert launch.row(row) >= 0
         stand_in.peer.connection.close()
         stand_in.thread.join()
