@@ -10,7 +10,6 @@ EVERYWHERE = frozenset[str]()  # no version lacks it
 LACKING = {
     "torch.Tensor": EVERYWHERE,
     "torch.__version__": EVERYWHERE,
-    "torch.__version__.partition": EVERYWHERE,
     "torch.backends.cuda.sdp_kernel": EVERYWHERE,
     "torch.compile": EVERYWHERE,
     "torch.float32": EVERYWHERE,
@@ -18,15 +17,10 @@ LACKING = {
     "torch.nn.Module": EVERYWHERE,
     "torch.nn.attention.sdpa_kernel": frozenset({"2.1.0"}),
     "torch.nn.functional.softmax": EVERYWHERE,
-    "torch.rand": EVERYWHERE,
-    "torch.randint": EVERYWHERE,
-    "torch.randn": EVERYWHERE,
     "torch.set_num_threads": EVERYWHERE,
     "torch.strided": EVERYWHERE,
     "torch.topk": EVERYWHERE,
-    "torch.use_deterministic_algorithms": EVERYWHERE,
     "torch.utils.cpp_extension": EVERYWHERE,
     # Of C++: the headers of a wheel declare it.
     "at::cuda::getCurrentCUDAStream": EVERYWHERE,
-    "c10::cuda::CUDAGuard": EVERYWHERE,
 }

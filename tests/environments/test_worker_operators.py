@@ -444,3 +444,21 @@ def test_a_model_s_own_nan_is_no_excuse_for_it(environments: list[Environment], 
     assert stored["status"] == "ok"
     for environment in environments:
         assert judged(environment, case)[0]["status"] == "wrong"
+
+
+@pytest.mark.slow
+def test_what_is_generated_for_a_compiled_operator_is_collected_and_repeats(
+    environments: list[Environment], tmp_path: Path
+) -> None:
+    """The whole of a first call: Inductor's output code and the machine code of its C++ kernel, in empty caches."""
+    case = case_of(environments[0], tmp_path, operator("torch.nn.functional.gelu", [64, 64]))
+    case["problem"] |= {"compiled": True}
+    environment = environments[-1]
+    found = []
+    for name in ("one", "two"):
+        (caches := tmp_path / name).mkdir()
+        request = {"kernel": None, "workload": case, "seed": 1, "device": "cpu", "threads": 1, "caches": str(caches)}
+        result = environment.result("compiled", request)
+        assert result["status"] == "ok", result["message"]
+        found.append({(each["kind"], each["name"]): each["sha256"] for each in result["generated"]})
+    assert {kind for kind, _ in found[0]} == {"inductor", "so"} and found[0] == found[1]

@@ -48,7 +48,7 @@ LIBRARY_FOLDERS = ("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64
 NOT_THERE = "uv"  # it makes environments; a bundle brings them
 LEFT_OUT = ("*/tests/*", "*.pyi", "bin/*", f"{NOT_THERE}/*", f"{NOT_THERE}-*.dist-info/*")
 DISTRIBUTION = "torch-kernel-matrix"
-REPORTS = ("load", "compare", "attribute", "history", "render")
+REPORTS = ("load", "compare", "attribute", "render")
 TOOL = ("harness", "csrc", "docker", *(f"reports/{name}" for name in REPORTS))
 PYTHON = """\
 #!/bin/sh
