@@ -9,7 +9,6 @@ from pathlib import Path
 
 from harness.cli.on import SHARDS, deliver, refuse_one_page
 from harness.cli.options import Parser, add_gates, add_strict
-from harness.cluster.carry import Carry
 from harness.cluster.engine import State
 from harness.cluster.lost import lost
 from harness.cluster.shards import Shard
@@ -51,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
 
 def states_of(shards: Sequence[Shard]) -> dict[str, State]:
     """Of their jobs, where Slurm is here; of those of --on local nothing is known outside of their command."""
-    jobs = [job.id for shard in shards if (job := job_of(shard)).engine in (Slurm.name, Carry.name)]
+    jobs = [job.id for shard in shards if (job := job_of(shard)).engine == Slurm.name]
     return Slurm({}).look(jobs)[0] if jobs and shutil.which("squeue") else {}
 
 

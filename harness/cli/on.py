@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import argparse
-import math
 import re
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from harness.cli.options import Options, at_least
 from harness.cli.report import MACHINES, report_run, report_side_by_side
-from harness.cluster.carry import Carry
 from harness.cluster.engine import Engine
 from harness.cluster.local import Local
 from harness.cluster.lost import Lost
 from harness.cluster.shards import Shard, digest_of, plan_shards
-from harness.cluster.slurm import Option, Slurm, minutes_of
-from harness.cluster.times import LONGEST_S, ROOM, Spent, cut, spent_before
+from harness.cluster.slurm import Option, Slurm
 from harness.config.indexes import choose_indexes
 from harness.config.matrix import Matrix, load_matrix, without_slurm
 from harness.config.pins import ensure_pins
 from harness.config.plan import PlannedEnvironment
-from harness.config.planner import chosen, with_groups
+from harness.config.planner import with_groups
 from harness.errors import DONE, INFRASTRUCTURE, InputError, exit_code
 from harness.progress import Table, printable
 from harness.run.folders import held
-from harness.run.prepare import folder_files
-from harness.schema.records import DEVICES, Device
+from harness.schema.records import DEVICES
 from harness.schema.run_records import Selection
 from harness.typed import typed
 from harness.workflow.shards import Asked, Campaign, gather
@@ -43,13 +38,12 @@ def add_on(parser: Options) -> None:
     parser.add_argument("--partition", metavar="P", help="of Slurm")
     parser.add_argument("--time", type=at_least(1), metavar="MIN", help="limit of a job of Slurm, in minutes")
     parser.add_argument("--sbatch", action="append", default=[], metavar="NAME=VALUE", help="option of sbatch")
-    parser.add_argument("--carry", action="store_true", help="to nodes that share no files with this machine")
     parser.add_argument("--detach", action="store_true", help="queue and return; the same command gathers later")
 
 
 def refuse_unused(options: argparse.Namespace) -> None:
     """InputError where an option would do nothing."""
-    of_slurm = {f"--{name}": getattr(options, name) for name in ("partition", "time", "sbatch", "carry", "detach")}
+    of_slurm = {f"--{name}": getattr(options, name) for name in ("partition", "time", "sbatch", "detach")}
     given = [name for name, value in of_slurm.items() if value]
     if given and options.on != "slurm":
         raise InputError(f"{given[0]}: only with --on slurm", "add --on slurm, or leave it out")
@@ -82,25 +76,14 @@ def run_on(options: argparse.Namespace, selection: Selection, command: tuple[str
     folder = root / SHARDS / digest[:12]
     planned = plan_shards(matrix, root, folder, kernels, devices, words, options.gpu, options.workload)
     refuse_one_page(options, planned)
-    given = sbatch_options(options, matrix) if options.on == "slurm" else {}
-    minutes = minutes_of(given.get("time", ""))
-    spent = spent_before(root, planned)
-
-    def ask() -> Asked:
-        known = Asked.load(folder)
-        limit_s = LONGEST_S if minutes is None else ROOM * 60 * minutes
-        shards = known.shards if known is not None else cut_all(planned, matrix, root, spent, limit_s)
-        return Asked(command=command, selection=selection, digest=digest, shards=tuple(shards))
-
     if options.list:
-        print("\n".join(listed(ask().shards, spent)))
+        print("\n".join(listed(planned)))
         return DONE
+    given = sbatch_options(options, matrix) if options.on == "slurm" else {}
     engine = engine_of(options, given)
     folder.mkdir(parents=True, exist_ok=True)
     with held(folder / "wait.lock", "another process waits for these very shards; waiting for it"):
-        asked = ask()
-        if minutes is not None:
-            refuse_too_short(asked.shards, spent, minutes)
+        asked = Asked(command=command, selection=selection, digest=digest, shards=tuple(planned))
         asked.save(folder)
         campaign = Campaign(matrix, text, root, asked.shards, engine)
         campaign.queue()
@@ -140,22 +123,6 @@ def deliver(root: Path, asked: Asked, lost: Sequence[Lost], options: argparse.Na
     return codes
 
 
-def cut_all(
-    shards: Sequence[Shard], matrix: Matrix, root: Path, spent: Mapping[tuple[str, Device], Spent], limit_s: float
-) -> list[Shard]:
-    """By workload, those that are expected to take longer."""
-    files, made = folder_files(matrix, root), list[Shard]()
-    for shard in shards:
-        known = spent.get((shard.kernel, shard.device))
-        if known is None or known.expected_s(shard.workloads) <= limit_s:
-            made.append(shard)
-            continue
-        asked = Selection(kernels=(shard.kernel,), workloads=shard.workloads, devices=(shard.device,))
-        _, workloads = chosen(matrix, asked, files)
-        made += cut(shard, [each.id for each in workloads if shard.device in each.devices], known, limit_s)
-    return made
-
-
 def groups_of(shards: Sequence[Shard]) -> list[list[Shard]]:
     """What is one run: all shards, or where several models of GPU were asked for, those of each. Times of different
     models are never compared."""
@@ -187,7 +154,7 @@ def sbatch_options(options: argparse.Namespace, matrix: Matrix) -> dict[str, Opt
 def engine_of(options: argparse.Namespace, given: Mapping[str, Option]) -> Engine:
     if options.on == "local":
         return Local()
-    return Carry(given, options.bundle) if options.carry else Slurm(given)
+    return Slurm(given)
 
 
 def shard_words(options: argparse.Namespace) -> list[str]:
@@ -200,29 +167,11 @@ def shard_words(options: argparse.Namespace) -> list[str]:
     return words + [f"--{name.replace('_', '-')}" for name in IF_GIVEN if getattr(options, name)]
 
 
-def listed(shards: Sequence[Shard], spent: Mapping[tuple[str, Device], Spent]) -> list[str]:
-    """A line for each shard, and what all that are left to run take."""
-    lines, left_s, unknown = [], defaultdict[str, float](float), 0
+def listed(shards: Sequence[Shard]) -> list[str]:
+    """Return a line for each shard."""
+    lines = []
     for shard in shards:
-        known, done = spent.get((shard.kernel, shard.device)), shard.run() is not None
-        expected_s = known.expected_s(shard.workloads) if known else 0.0
-        hours = f"about {expected_s / 3600:.2g} h, as in its newest run" if known else "time not known: it never ran"
         place = shard.gpu or ("any GPU" if shard.device == "cuda" else "CPU")
         part = f"; of its workloads {', '.join(shard.workloads)}" if shard.workloads else ""
-        lines.append(f"shard {shard.name}: {'finished' if done else 'to run'}; {place}; {hours}{part}")
-        left_s[place] += 0.0 if done else expected_s
-        unknown += not done and not known
-    told = ", ".join(f"{seconds / 3600:.2g} h on {place}" for place, seconds in left_s.items())
-    return [*lines, f"left to run: about {told}" + (f", and {unknown} shards whose time is not known" * bool(unknown))]
-
-
-def refuse_too_short(shards: Sequence[Shard], spent: Mapping[tuple[str, Device], Spent], minutes: float) -> None:
-    """InputError where a job would end before a block, which cannot be cut: all environments' launches of one turn."""
-    for shard in shards:
-        known = spent.get((shard.kernel, shard.device))
-        longest_s = known.longest_block_s(shard.workloads) if known else 0.0
-        if longest_s > minutes * 60:
-            raise InputError(
-                f"limit {minutes:g} min: a block of {shard.name} took {longest_s / 60:.1f} min in its newest run",
-                f"a block cannot be cut: --time {math.ceil(longest_s / 60 * 1.5)}, or fewer environments",
-            )
+        lines.append(f"shard {shard.name}: {'finished' if shard.run() else 'to run'}; {place}{part}")
+    return lines

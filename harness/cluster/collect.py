@@ -56,7 +56,7 @@ def collect(
     for shard, run in runs:
         _sweep_others(shard, run)
     kinds = (*RECORDS, *FILES)
-    linked = [link_records(run, into, kinds, f"part{shard.part}" if shard.part else "") for shard, run in runs]
+    linked = [link_records(run, into, kinds) for _, run in runs]
     if into.run_path().exists() and not any(linked):
         return
     protocol.write_json(str(into.folder / PARTS), [os.path.relpath(run.folder, into.folder) for _, run in runs])
@@ -86,13 +86,13 @@ def _sweep_others(shard: Shard, finished: Run) -> None:
                 folder.rmdir()
 
 
-def link_records(run: Run, into: Run, kinds: Sequence[str], part: str = "") -> int:
-    """Link what a shard's run has, and the other one not yet: how many files. `part`: of a kernel's workloads, whose
-    launches are others than those of the other parts. RecordError where one is damaged, or is another one's copy."""
+def link_records(run: Run, into: Run, kinds: Sequence[str]) -> int:
+    """Link what a shard's run has, and the other one not yet; return how many files. RecordError where one is damaged,
+    or is another one's copy."""
     linked = 0
     for kind in kinds:
         for folder, _, names in os.walk(run.folder / kind):
-            place = into.folder / Path(folder).relative_to(run.folder) / (part if kind == "launches" and names else "")
+            place = into.folder / Path(folder).relative_to(run.folder)
             place.mkdir(parents=True, exist_ok=True)
             for name in sorted(set(names) - set(os.listdir(place))):
                 path = Path(folder, name)

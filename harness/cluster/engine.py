@@ -21,8 +21,8 @@ class State:
 class Engine(Protocol):
     name: str
 
-    def submit(self, shard: Shard, avoid: Collection[str]) -> str:
-        """Queue a shard's command, on no node of `avoid`: the job's id. InfrastructureError where it is refused."""
+    def submit(self, shard: Shard) -> str:
+        """Queue a shard's command: the job's id. InfrastructureError where it is refused."""
 
     def states(self, jobs: Collection[str]) -> Mapping[str, State]:
         """By id; of those that nobody knows any more, none."""

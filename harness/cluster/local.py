@@ -10,7 +10,6 @@ import queue
 import shutil
 import subprocess
 import threading
-import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,8 +20,7 @@ from harness.errors import InfrastructureError
 from harness.gpu import VISIBLE, gpus, named
 from harness.schema.records import Device
 
-Waiting = tuple[str, Shard, frozenset[str]]  # a job, and the places that it should not go to
-POLL_S = 0.5
+Waiting = tuple[str, Shard]  # a job
 SETPRIV = shutil.which("setpriv")  # ends a shard with this process; where there is none, it goes on by itself
 
 
@@ -39,7 +37,7 @@ class Local:
         self._left, self._running = Counter[Device](), Counter[Device]()  # jobs: not ended; running
         self._waiting: dict[str, queue.Queue[Waiting]] = {}  # of a kind of place: "cpu", or a GPU's name
 
-    def submit(self, shard: Shard, avoid: Collection[str]) -> str:
+    def submit(self, shard: Shard) -> str:
         uuids = [uuid for uuid, name in self._models.items() if shard.gpu.lower() in name]
         if shard.device == "cuda" and not uuids:
             what = f"GPU named {shard.gpu}" if shard.gpu else "GPU"
@@ -53,7 +51,7 @@ class Local:
         self._states[job] = State(status="queued")
         with self._turn:
             self._left[shard.device] += 1
-        self._waiting[kind].put((job, shard, frozenset(avoid) if set(uuids) - set(avoid) else frozenset()))
+        self._waiting[kind].put((job, shard))
         return job
 
     def states(self, jobs: Collection[str]) -> Mapping[str, State]:
@@ -61,11 +59,7 @@ class Local:
 
     def _work(self, waiting: queue.Queue[Waiting], place: str | None) -> None:
         while True:
-            job, shard, avoid = waiting.get()
-            if place in avoid:  # another one may take it
-                waiting.put((job, shard, avoid))
-                time.sleep(POLL_S)
-                continue
+            job, shard = waiting.get()
             node = place or "this host"
             with self._its_turn(shard.device):
                 self._states[job] = State(status="running", node=node)

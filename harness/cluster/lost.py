@@ -52,11 +52,10 @@ def _sealed(text: str) -> Matrix:
     return parse_matrix(text)
 
 
-def given_up(shard: Shard, attempts: int, nodes: Sequence[str]) -> str:
-    """Why, and the last that its jobs said. `nodes`: where they ended, by attempt; '' where that is not known."""
-    where = " and ".join(dict.fromkeys(node for node in nodes if node))
+def given_up(shard: Shard, attempts: int) -> str:
+    """Return why a shard has no result, and the last that its jobs said."""
     times = "once" if attempts == 1 else f"{attempts} times"
-    why = f"its job ended without a result, {times}{f', on {where}' if where else ''}"
+    why = f"its job ended without a result, {times}"
     said = last_line(shard)
     return f"{why}: {said}" if said else why
 

@@ -1,7 +1,6 @@
 """Shards: one kernel on one model of device, with all environments and all their launches, on one machine.
 
-Environments may be compared only where they took turns on the same device, so a shard is never cut by environment. One
-that takes too long is cut by workload (`harness.cluster.times`): what is compared is of one workload. Each shard is a
+Environments may be compared only where they took turns on the same device, so a shard is never cut. Each shard is a
 sealed folder: a project of its own, with matrix.yaml, the sources and pins as they were when it was planned. Its
 command is `kernel-matrix matrix` there, which resumes what was interrupted; its records are those of that run.
 """
@@ -11,7 +10,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.config import shipped
@@ -33,7 +32,7 @@ PINS = Path("docker", "pins")
 @dataclass(frozen=True, kw_only=True)
 class Shard:
     """`gpu`: what the name of its GPU must hold; '' where any will do, and on the CPU. `workloads`: by name or id;
-    none: all of the kernel's. `part`: its number from 1, where the kernel's workloads were cut. `words`: of its
+    none: all of the kernel's. `words`: of its
     `kernel-matrix matrix`, beside what names these. `memory_mib`: what it is expected to need; None: not known."""
 
     kernel: str
@@ -41,7 +40,6 @@ class Shard:
     folder: Path
     gpu: str = ""
     workloads: tuple[str, ...] = ()
-    part: int = 0
     words: tuple[str, ...] = ()
     memory_mib: int | None = None
     _finished: list[Run] = field(default_factory=list, init=False, compare=False, repr=False)
@@ -70,13 +68,6 @@ class Shard:
         gpu = ["--gpu", self.gpu] if self.gpu else []
         workloads = [word for each in self.workloads for word in ("--workload", each)]
         return ["--kernel", self.kernel, "--device", self.device, *gpu, *workloads, *self.words, "--no-report"]
-
-    def cut(self, parts: Sequence[Sequence[str]]) -> list[Shard]:
-        """One for each of these sets of workloads."""
-        return [
-            replace(self, workloads=tuple(part), part=number, folder=self.folder.with_name(f"{self.name}-part{number}"))
-            for number, part in enumerate(parts, 1)
-        ]
 
     def run(self) -> Run | None:
         """Its finished run, of which nothing is gone. It is looked for until there is one."""

@@ -66,12 +66,12 @@ class Slurm:
         if taken := [name for name in OURS if name in self.options]:
             raise InputError(f"the option {taken[0]} of sbatch: a shard has its own", "leave it out")
 
-    def submit(self, shard: Shard, avoid: Collection[str]) -> str:
+    def submit(self, shard: Shard) -> str:
         import submitit
         from submitit.core.utils import FailedJobError
 
         # By submitit's own names, with underscores: an option stands once. Its limit of five minutes is unset.
-        options = {name.replace("-", "_"): value for name, value in self._asked(shard, avoid).items()}
+        options = {name.replace("-", "_"): value for name, value in self._asked(shard).items()}
         executor = submitit.SlurmExecutor(folder=shard.folder / "slurm")
         executor.update_parameters(
             job_name=f"km-{shard.name}",
@@ -88,10 +88,8 @@ class Slurm:
             raise InfrastructureError(f"Slurm refused the shard {shard.name}: {said}", remedy(said)) from None
         return str(job.job_id)
 
-    def _asked(self, shard: Shard, avoid: Collection[str]) -> dict[str, Option]:
+    def _asked(self, shard: Shard) -> dict[str, Option]:
         options = place(shard) | self._memory(shard) | self.options
-        excluded = [str(node) for node in (self.options.get("exclude"), *sorted(avoid)) if node]
-        options |= {"exclude": ",".join(excluded)} if excluded else {}
         return {name: value for name, value in options.items() if value is not False}
 
     def _memory(self, shard: Shard) -> dict[str, Option]:
@@ -169,18 +167,3 @@ def _user() -> str:
 def remedy(said: str) -> str:
     found = (what for words, what in REFUSED.items() if words in said.lower())
     return next(found, "see sbatch's message; options of sbatch: --sbatch NAME=VALUE") + IN_THE_FILE
-
-
-def minutes_of(limit: Option) -> float | None:
-    """A limit of time as Slurm takes it: minutes, minutes:seconds, hours:minutes:seconds, or days-hours and so on.
-    None: there is none, which 0 says too, or sbatch will refuse it."""
-    days, dash, rest = str(limit).rpartition("-")
-    try:
-        parts = [int(part) for part in rest.split(":")]
-        whole = 24 * 60 * int(days or 0)
-    except ValueError:
-        return None
-    if not dash and len(parts) < 3:  # the last but the hours
-        parts = [0, *parts]
-    hours, minutes, seconds = [*parts, 0, 0][:3]
-    return (whole + 60 * hours + minutes + seconds / 60) or None

@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.cluster.collect import collect
@@ -33,14 +32,13 @@ Say = Callable[[str, str], None]
 
 @dataclass
 class Job:
-    """Of a shard: what the engine calls it, and how often it was queued since it last got further. `nodes`: where it
-    ended and had got no further. `records`: how many it had when it was last queued."""
+    """Of a shard: what the engine calls it, and how often it was queued since it last got further. `records`: how many
+    it had when it was last queued."""
 
     id: str = ""
     engine: str = ""
     attempts: int = 0
     records: int = 0
-    nodes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +122,7 @@ class Campaign:
     def lost(self, selection: Selection) -> list[Lost]:
         """Of shards without a result, rows that say why."""
         without = [(shard, self.jobs[shard.name]) for shard in self.shards if shard.run() is None]
-        return [lost(shard, selection, given_up(shard, job.attempts, job.nodes)) for shard, job in without]
+        return [lost(shard, selection, given_up(shard, job.attempts)) for shard, job in without]
 
     def _states(self) -> dict[str, State]:
         own = [job.id for job in self.jobs.values() if job.id and job.engine == self.engine.name]
@@ -132,15 +130,8 @@ class Campaign:
 
     def _submit(self, shard: Shard) -> None:
         job = self.jobs[shard.name]
-        every = Counter(node for each in self.jobs.values() for node in set(each.nodes))
-        bad = {node for node in job.nodes if node} | {node for node, shards in every.items() if node and shards > 1}
         job.records = shard.records()
-        try:
-            job.id = self.engine.submit(shard, bad)
-        except InfrastructureError:
-            if not bad:
-                raise
-            job.id = self.engine.submit(shard, ())  # no other node is left
+        job.id = self.engine.submit(shard)
         job.engine = self.engine.name
         job.attempts += 1
         protocol.write_json(str(shard.folder / JOB), vars(job))
@@ -154,8 +145,6 @@ class Campaign:
         further = shard.records() - job.records
         if further > 0:  # a limit of time, or a node that died: the next job goes on from there
             job.attempts = 0
-        else:
-            job.nodes.append(where)
         what = f"ended after {further} more steps" if further > 0 else "ended without a result"
         self._say(shard, f"{what}{f' on {where}' if where else ''}", say)
         if job.attempts < ATTEMPTS:

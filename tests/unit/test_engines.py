@@ -94,23 +94,17 @@ def test_a_controller_that_starts_again_is_waited_for(monkeypatch: pytest.Monkey
         slurm.Slurm({}).states(["8"])
 
 
-def test_what_a_user_excludes_stays_excluded(root: Path, squeue: Squeue) -> None:
-    [shard] = planned(root, "two")
-    assert slurm.Slurm({"exclude": "n9"})._asked(shard, {"n2", "n1"})["exclude"] == "n9,n1,n2"
-    assert "exclude" not in slurm.Slurm({})._asked(shard, ())
-
-
 def test_a_shard_asks_for_the_memory_that_it_is_expected_to_need(root: Path, squeue: Squeue) -> None:
     [shard] = planned(root, "two")
     assert shard.memory_mib is not None and shard.memory_mib > 8 << 10
-    assert "mem" not in slurm.Slurm({})._asked(shard, ()), "Slurm does not know what its nodes have"
+    assert "mem" not in slurm.Slurm({})._asked(shard), "Slurm does not know what its nodes have"
     squeue.memory = "512000\n64000\n"
     engine = slurm.Slurm({"partition": "p"})
-    assert engine._asked(shard, ())["mem"] == f"{shard.memory_mib}M" and squeue.said[-1][-1] == "--partition=p"
+    assert engine._asked(shard)["mem"] == f"{shard.memory_mib}M" and squeue.said[-1][-1] == "--partition=p"
     squeue.memory = "9000\n"
-    assert slurm.Slurm({})._asked(replace(shard, memory_mib=20_000), ())["mem"] == "9000M", "there is no larger node"
+    assert slurm.Slurm({})._asked(replace(shard, memory_mib=20_000))["mem"] == "9000M", "there is no larger node"
     for own in ({"mem": "1G"}, {"mem-per-cpu": "1G"}, {"mem": False}):
-        asked = slurm.Slurm(own)._asked(shard, ())
+        asked = slurm.Slurm(own)._asked(shard)
         assert {name: value for name, value in asked.items() if name.startswith("mem") and value} == {
             name: value for name, value in own.items() if value
         }
@@ -134,27 +128,10 @@ def test_memory_is_expected_by_the_largest_workload_and_the_outputs_of_all_envir
 
 def test_an_option_of_sbatch_that_is_false_is_not_passed_on(root: Path, squeue: Squeue) -> None:
     [shard] = planned(root, "two")
-    assert slurm.Slurm({})._asked(shard, ())["exclusive"] is True
-    assert "exclusive" not in slurm.Slurm({"exclusive": False})._asked(shard, ())
+    assert slurm.Slurm({})._asked(shard)["exclusive"] is True
+    assert "exclusive" not in slurm.Slurm({"exclusive": False})._asked(shard)
     with pytest.raises(InputError, match="option array of sbatch: a shard has its own"):
         slurm.Slurm({"array": "0-3"})
-
-
-@pytest.mark.parametrize(
-    ("limit", "minutes"),
-    [
-        (60, 60),
-        ("90", 90),
-        ("1:30", 1.5),
-        ("2:00:30", 120.5),
-        ("1-12", 36 * 60),
-        ("1-0:30", 24 * 60 + 30),
-        ("", None),
-        ("UNLIMITED", None),
-    ],
-)
-def test_limits_of_time_are_read_as_slurm_reads_them(limit: str | int, minutes: float | None) -> None:
-    assert slurm.minutes_of(limit) == minutes
 
 
 # Says which GPU it has; then waits until as many others have begun, a minute at most.
@@ -188,7 +165,9 @@ def test_all_gpus_of_a_host_are_used_at_once_and_the_cpu_by_itself(
     for each in (*shards, alone):
         each.folder.mkdir(parents=True)
     engine = local.Local()
-    jobs = [engine.submit(each, ()) for each in (*shards, alone)]
+    with pytest.raises(InfrastructureError, match="no GPU named l4"):
+        engine.submit(replace(shard, gpu="l4"))
+    jobs = [engine.submit(each) for each in (*shards, alone)]
     while any(state.status != "ended" for state in engine.states(jobs).values()):
         running = [job for job, state in engine.states(jobs).items() if state.status == "running"]
         assert jobs[2] not in running or len(running) == 1, "beside the CPU's shard there is none"
@@ -198,21 +177,3 @@ def test_all_gpus_of_a_host_are_used_at_once_and_the_cpu_by_itself(
     seen = [path.read_text().strip() for path in (tmp_path / "begun").iterdir()]
     assert {name for name in seen if name.startswith("GPU-")} >= used
     assert len(seen) == 3 and {engine.states([job])[job].node for job in jobs[:2]} == used
-
-
-@pytest.mark.process
-def test_on_this_host_a_shard_goes_to_another_gpu_than_the_bad_one(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "gpus", lambda: [GPU, replace(GPU, uuid="GPU-2")])
-    matrix, _ = load_matrix(root / "matrix.yaml")
-    [shard] = plan_shards(matrix, root, root, ["one"], ("cuda",), [], ["h200"])
-    shard.folder.mkdir(parents=True)
-    monkeypatch.setattr(Shard, "command", ["sh", "-c", "echo $CUDA_VISIBLE_DEVICES"])
-    engine = local.Local()
-    for avoid in (["GPU-1"], ["GPU-2"], ["GPU-1", "GPU-2"]):
-        job = engine.submit(shard, avoid)
-        while engine.states([job])[job].status != "ended":
-            time.sleep(0.01)
-    seen = (shard.folder / "job.log").read_text().split()
-    assert seen[:2] == ["GPU-2", "GPU-1"] and len(seen) == 3
-    with pytest.raises(InfrastructureError, match="no GPU named l4"):
-        engine.submit(replace(shard, gpu="l4"), [])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
+import argparse
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 from io import StringIO
@@ -12,19 +11,20 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from harness.cli.on import groups_of, listed, refuse_too_short
+from harness.cli import collect as verb
+from harness.cli.on import groups_of, listed, sbatch_options
 from harness.cluster import slurm
 from harness.cluster.collect import collect
 from harness.cluster.engine import State
 from harness.cluster.shards import Shard, digest_of, plan_shards, seal
-from harness.cluster.times import spent_before
-from harness.config.matrix import load_matrix
+from harness.config.matrix import load_matrix, without_slurm
 from harness.errors import InfrastructureError, InputError, RecordError
 from harness.progress import Table
+from harness.run.folders import all_runs
 from harness.schema.run_records import Selection
 from harness.schema.storage import Run, load_record, save_record
 from harness.workflow import shards as workflow
-from harness.workflow.shards import ATTEMPTS, Campaign, gather
+from harness.workflow.shards import ATTEMPTS, Asked, Campaign, gather
 from reports.load.evidence import load_evidence
 from reports.render.report import Report
 from tests.unit.sharded import GPU, lay_out, planned
@@ -78,12 +78,13 @@ class Scripted:
     name = "scripted"
 
     def __init__(self, *ends: str) -> None:
-        self.ends, self.avoided, self.shards = list(ends), [], {}  # type: ignore[var-annotated]
+        self.ends = list(ends)
+        self.shards: dict[str, tuple[Shard, str]] = {}
 
-    def submit(self, shard: Shard, avoid: Collection[str]) -> str:
-        self.avoided.append(set(avoid))
-        self.shards[str(len(self.avoided))] = shard, self.ends.pop(0)
-        return str(len(self.avoided))
+    def submit(self, shard: Shard) -> str:
+        job = str(len(self.shards) + 1)
+        self.shards[job] = shard, self.ends.pop(0)
+        return job
 
     def states(self, jobs: Collection[str]) -> Mapping[str, State]:
         found = {}
@@ -113,12 +114,12 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workflow, "POLL_S", 0.0)
 
 
-def test_a_job_without_a_result_is_queued_again_and_not_on_that_node(root: Path) -> None:
+def test_a_job_without_a_result_is_queued_again(root: Path) -> None:
     engine, said = Scripted("bad", "worse", "ok"), list[str]()
     made = campaign(root, engine, "two")
     made.queue()
     made.wait(lambda name, state: said.append(state))
-    assert engine.avoided == [set(), {"bad"}, {"bad", "worse"}]
+    assert len(engine.shards) == 3
     assert said == ["ended without a result on bad", "ended without a result on worse", "finished"]
     assert made.shards[0].run() is not None
 
@@ -255,7 +256,7 @@ def test_a_shard_without_a_result_is_rows_that_say_why(root: Path, monkeypatch: 
     made.wait(lambda *_: None)
     lost = made.lost(Selection())
     run = gather(root, made.shards, ["kernel-matrix", "matrix"], Selection(), "d", lost)
-    why = "its job ended without a result, 3 times, on bad: no driver"
+    why = "its job ended without a result, 3 times: no driver"
     rows = [each for each in run.validations() if each.kernel == "two"]
     assert {row.message for row in rows} == {why} and {row.status for row in rows} == {"not_run"}
     record = run.load()
@@ -267,26 +268,6 @@ def test_a_shard_without_a_result_is_rows_that_say_why(root: Path, monkeypatch: 
     made.wait(lambda *_: None)
     whole = gather(root, made.shards, ["kernel-matrix", "matrix"], Selection(), "d", made.lost(Selection()))
     assert whole.folder != run.folder
-
-
-def test_what_is_left_to_run_and_how_long_a_block_takes_is_known_from_the_newest_run(root: Path) -> None:
-    shards = planned(root)
-    first, *_, all_of_them = listed(shards, spent_before(root, shards))
-    assert "time not known" in first and "2 shards whose time is not known" in all_of_them
-    run = write_run(root / "reports" / "runs" / "20260101-000000-x", Spec(kernels=("one",)))
-    blocks = Counter[int]()
-    for launch in run.launches():
-        blocks[launch.index] += launch.duration_s  # type: ignore[assignment]
-    lines = listed(shards, spent_before(root, shards))
-    assert "about" in lines[0] and "1 shards whose time" in lines[-1]
-    longest = max(blocks.values())
-    refuse_too_short(shards, spent_before(root, shards), math.ceil(longest / 60) + 1)
-    monkey = run.launches()[0]
-    path = run.launch_path(monkey.environment, monkey.kernel, monkey.device, monkey.index)
-    path.unlink()
-    save_record(path, replace(monkey, duration_s=90.0))
-    with pytest.raises(InputError, match="limit 1 min: a block of one-cpu took"):
-        refuse_too_short(shards, spent_before(root, shards), 1)
 
 
 def test_a_job_that_got_further_is_no_failed_attempt(root: Path) -> None:
@@ -304,7 +285,6 @@ def test_a_job_that_got_further_is_no_failed_attempt(root: Path) -> None:
     made.queue()
     made.wait(lambda name, state: said.append(state))
     assert said[-1] == "finished" and said[0].startswith("ended after 1 more steps on limit")
-    assert engine.avoided == [set()] * len(engine.avoided), "nothing is held against the node"
 
 
 def test_what_each_shard_does_is_a_line_for_each_change_and_a_table_on_a_terminal(
@@ -320,14 +300,81 @@ def test_what_each_shard_does_is_a_line_for_each_change_and_a_table_on_a_termina
     assert shown.index("two-cpu") < shown.index("one-cpu") and "1 of 3 finished" in shown and "waiting" in shown
 
 
-def test_where_no_other_node_is_left_a_bad_one_is_tried_again(root: Path) -> None:
-    class OneNode(Scripted):
-        def submit(self, shard: Shard, avoid: Collection[str]) -> str:
-            if avoid:
-                raise InfrastructureError("node configuration is not available")
-            return super().submit(shard, avoid)
+def test_shards_are_listed(root: Path) -> None:
+    shards = planned(root, devices=("cpu", "cuda"))
+    finish(shards[0])
+    assert listed(shards) == [
+        "shard one-cpu: finished; CPU",
+        "shard one-cuda: to run; any GPU",
+        "shard two-cpu: to run; CPU",
+    ]
 
-    made = campaign(root, OneNode("n1", "ok"), "two")
-    made.queue()
-    made.wait(lambda *_: None)
-    assert made.shards[0].run() is not None
+
+def test_what_was_asked_for_is_known_to_who_collects(root: Path) -> None:
+    shards = planned(root)
+    asked = Asked(
+        command=("kernel-matrix", "matrix"), selection=Selection(devices=("cpu",)), digest="d", shards=tuple(shards)
+    )
+    asked.save(shards[0].folder.parent)
+    assert Asked.load(shards[0].folder.parent) == asked
+    assert Asked.load(root) is None
+
+
+def test_where_it_is_queued_changes_no_shard(root: Path) -> None:
+    matrix, text = load_matrix(root / "matrix.yaml")
+    (root / "matrix.yaml").write_text(text + "slurm:\n  partition: gpu\n  time: 1:30:00\n")
+    named, longer = load_matrix(root / "matrix.yaml")
+    longer = without_slurm(longer, named)
+    assert named.slurm == {"partition": "gpu", "time": "1:30:00"}
+    assert digest_of(named, longer, root, []) == digest_of(matrix, text, root, [])
+    [shard] = planned(root, "two")
+    seal(shard, named, longer, root)
+    assert (shard.project / "matrix.yaml").read_text() == text, "runs of it are the same run"
+
+
+def collected(*words: str) -> argparse.Namespace:
+    from harness.cli.main import make_parser
+
+    return make_parser("collect").parse_args(["collect", *words])
+
+
+def test_what_there_is_so_far_has_a_page_that_says_what_is_missing(
+    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNEL_MATRIX_CACHE", str(root / "cache"))
+    one, two = planned(root)
+    matrix, text = load_matrix(root / "matrix.yaml")
+    for each in (one, two):
+        seal(each, matrix, text, root)
+    folder = one.folder.parent
+    with pytest.raises(InputError, match="no shards were queued there"):
+        verb.run(collected(str(folder)))
+    Asked(command=("kernel-matrix", "matrix"), selection=Selection(), digest="d", shards=(one, two)).save(folder)
+    with pytest.raises(InfrastructureError, match="none of 2 shards has finished"):
+        verb.run(collected(str(folder)))
+    finish(one)
+    verb.run(collected(str(folder)))
+    printed = capsys.readouterr().out
+    assert "1 of 2 shards have finished" in printed and "shard two-cpu: not known to be queued" in printed
+    [partial] = all_runs(root)
+    rows = {row.status: row.message for row in partial.validations() if row.kernel == "two"}
+    assert rows == {"not_run": "it had not finished when this was collected"}
+    assert "it had not finished" in (partial.folder / "index.html").read_text()
+    assert not list(root.glob("reports/shards/*/*/job.json")), "nothing was queued"
+    finish(two)
+    assert verb.run(collected(str(folder))) == 0
+    assert "2 of 2 shards have finished" in capsys.readouterr().out
+    found = [{row.status for row in run.validations()} for run in all_runs(root)]
+    assert sorted(found, key=len) == [{"ok"}, {"ok", "not_run"}], "two runs: what there was, and all of it"
+
+
+def test_options_of_the_command_line_win_over_those_of_the_file(root: Path) -> None:
+    matrix, _ = load_matrix(root / "matrix.yaml")
+    held = {"partition": "a", "cpus_per_task": 2, "exclusive": False, "time": "1-0"}
+    matrix = matrix.model_copy(update={"slurm": held})
+    typed = argparse.Namespace(sbatch=["cpus-per-task=8"], partition="b", time=None)
+    options = sbatch_options(typed, matrix)
+    assert options == {"partition": "b", "cpus-per-task": "8", "exclusive": False, "time": "1-0"}
+    assert sbatch_options(argparse.Namespace(sbatch=[], partition=None, time=30), matrix)["time"] == "30"
+    with pytest.raises(InputError, match="is not NAME=VALUE"):
+        sbatch_options(argparse.Namespace(sbatch=["exclusive"], partition=None, time=None), matrix)
