@@ -2,7 +2,7 @@
 
     python -m benchmarks.containers run [--launches N]   the shipped matrix in containers against virtual environments
     python -m benchmarks.containers image                a second image against installing its wheels
-    python -m benchmarks.containers cell                 an empty cell: start, parcel in, process, parcel out, removal
+    python -m benchmarks.containers cell                 a container that does nothing: made, filled, run, read, removed
 
 Each needs an engine, and a base image: --base-image, by default the one that `nox -s images -- base` makes. `run` needs
 the images and the environments to be there; it takes them in the order ABBA, so that a drift of the machine cancels.
@@ -16,6 +16,7 @@ import statistics
 import subprocess
 import tempfile
 import time
+from pathlib import Path
 
 from benchmarks.matrix import ROOT, run_harness
 from harness.config.environments import PYPI
@@ -24,13 +25,10 @@ from harness.config.matrix import load_matrix
 from harness.config.pins import pins_path
 from harness.config.plan import PlannedEnvironment
 from harness.isolate.choose import sandbox_limits
-from harness.isolate.docker.container import open_container
-from harness.isolate.docker.engine import Engine
-from harness.isolate.docker.images import BASE_TAG, ENVIRONMENT, RECIPE, base_identity, build_image
-from harness.isolate.process import owner
-from harness.isolate.sandbox import KEEPER_USER, TASK_USER
-from harness.isolate.transfer import pack
+from harness.isolate.engine import Engine
+from harness.isolate.images import BASE_TAG, ENVIRONMENT, base_identity, build_image
 from harness.tools import cache_folder, uv_command
+from tests.container.cells import Cells
 
 
 def run(base: str, launches: int) -> dict[str, float]:
@@ -92,29 +90,14 @@ def cell(base: str, times: int = 20) -> dict[str, float]:
     engine = Engine()
     matrix, _ = load_matrix(ROOT / "matrix.yaml")
     chosen = next(known.id for known in engine.images() if known.labels.get(ENVIRONMENT))
-    limits = sandbox_limits(matrix.limits, engine.facts())
-    keeper = (RECIPE / "keeper.sh").read_text()
+    limits = sandbox_limits(matrix.limits, engine.facts().memory_bytes)
     taken = []
-    for _ in range(times):
-        started = time.monotonic()
-        with tempfile.TemporaryFile() as parcel:
-            size_bytes = pack(parcel, [("in/nothing", b"")])
-            with open_container(
-                engine,
-                chosen,
-                keeper,
-                [str(size_bytes), "nothing"],
-                limits=limits,
-                input_bytes=size_bytes,
-                owner=owner(),
-                users=(KEEPER_USER, TASK_USER),
-                compiles=False,
-                gpus="",
-            ) as made:
-                made.send(parcel)
-                made.run(["true"], user=TASK_USER, environment={}, timeout_s=60, output=lambda data: None)
-                made.collect()[1].read()
-        taken.append(time.monotonic() - started)
+    with tempfile.TemporaryDirectory() as name:
+        cells = Cells(engine, chosen, Path(name), limits)
+        for _ in range(times):
+            started = time.monotonic()
+            cells.result("pass")
+            taken.append(time.monotonic() - started)
     return {"cells": times, "median_s": statistics.median(taken), "worst_s": max(taken)}
 
 

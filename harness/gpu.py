@@ -166,6 +166,14 @@ def handed_on(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     return {VISIBLE: named} if named.startswith("GPU-") else {}
 
 
+def find_minors(environ: Mapping[str, str] = os.environ) -> list[int] | None:
+    """Return the numbers in /dev/nvidiaN of the GPUs that CUDA_VISIBLE_DEVICES leaves; None: not known."""
+    visible = {gpu.uuid for gpu in named(gpus(), environ.get(VISIBLE))}
+    chosen = [handle for handle in _handles() if _text(_ask("nvmlDeviceGetUUID", handle)) in visible]
+    minors = [_ask("nvmlDeviceGetMinorNumber", handle) for handle in chosen]
+    return None if not minors or None in minors else minors
+
+
 def lock_path(uuid: str) -> Path:
     """The lock file of a GPU, which all users of this machine share."""
     LOCKS.mkdir(mode=0o777, exist_ok=True)

@@ -19,7 +19,9 @@ from harness.config.yaml_problems import EXAMPLES
 from harness.errors import DONE, INFRASTRUCTURE, HarnessError
 from harness.gpu import described, gpus
 from harness.isolate.base import stage
-from harness.isolate.choose import BUNDLE_VARIABLE, Choice, choose_bundle, choose_here, grant
+from harness.isolate.bwrap import REMEDY as SANDBOX_REMEDY
+from harness.isolate.bwrap import grant
+from harness.isolate.choose import BUNDLE_VARIABLE, Choice, choose_bundle, choose_here
 from harness.isolate.host import find_host_python
 from harness.schema.storage import existing
 from harness.tools import (
@@ -115,10 +117,12 @@ def _host_python() -> str:
 
 def check_executor(choice: Choice) -> list[Check]:
     """What `--executor auto` chooses, and why."""
-    namespaces, why = grant()
-    confined = "kernels run in sandboxes" if namespaces else f"nothing confines kernels ({why})"
-    remedy = f"environments are virtual environments, and {confined}; for containers {choice.remedy}"
+    remedy = f"environments are virtual environments; for containers {choice.remedy}"
     checks = [Check("containers", choice.executor == "docker", choice.reason, remedy)]
+    bwrap, why = grant()
+    if choice.executor == "venv":
+        found = bwrap.describe() if bwrap else f"nothing confines kernels: {why}"
+        checks.append(Check("sandboxes", bwrap is not None, found, SANDBOX_REMEDY))
     if choice.facts is not None and gpus():
         handed_over = choice.facts.gpus
         remedy = "install NVIDIA's container toolkit: nvidia-ctk runtime configure --runtime=docker"

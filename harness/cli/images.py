@@ -11,9 +11,9 @@ from harness.config.pins import ensure_pins
 from harness.errors import DONE, InfrastructureError
 from harness.gpu import gpus
 from harness.isolate.choose import sandbox_limits
-from harness.isolate.docker.engine import LABEL, Engine, Image
-from harness.isolate.docker.executor import DockerExecutor
-from harness.isolate.docker.images import BASE, ENVIRONMENT, Wanted, make_base, wanted_images
+from harness.isolate.docker import DockerExecutor
+from harness.isolate.engine import LABEL, Engine, Image
+from harness.isolate.images import BASE, ENVIRONMENT, Wanted, make_base, wanted_images
 from harness.schema.environment_records import EnvironmentRecord
 from harness.tools import cache_folder, physical_cores
 from harness.typed import typed

@@ -196,11 +196,6 @@ class Kernel(Model):
         return self.is_compiled and self.binding == "shipped"
 
     @property
-    def may_compile(self) -> bool:
-        """Whether it is Python code, which may build something when it runs."""
-        return self.model_new is not None or self.wheel is not None
-
-    @property
     def settings(self) -> int:
         """How many settings `search` spans."""
         return math.prod(map(len, self.search.values()))

@@ -141,14 +141,10 @@ PROCESSES = (
     "isolate/venv.py",
     "isolate/host.py",
     "isolate/sandbox.py",
-    "isolate/docker/executor.py",
-    "isolate/docker/container.py",
-    "isolate/bundle/executor.py",
-    "isolate/enter.py",
+    "isolate/docker.py",
+    "isolate/archive.py",
     "isolate/guard.py",
-    "isolate/namespaces.py",
-    "isolate/confined.py",
-    "isolate/seccomp.py",
+    "isolate/bwrap.py",
 )
 ASKS = ("run/requests.py", "run/context.py", *PROCESSES)
 CALLS = ("experiments/executable.py", *ASKS)

@@ -144,7 +144,6 @@ def _call(context: Context, cell: Cell) -> wire.CompiledResult | Outcome:
         timeout_s=plan.limits.launch_s,
         reads=(*files_of(kernel, workload), caches),
         writes=(caches,),
-        compiles=True,
     )
     try:
         return checked(wire.CompiledResult, run_task(context, task, cell.device), "the process that compiled it")

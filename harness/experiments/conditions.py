@@ -247,7 +247,6 @@ class Session:
             timeout_s=self.timeout_s if name == "conditions" else self.context.plan.limits.validation_s,
             reads=reads,
             writes=writes,
-            compiles=name == "conditions" and self.kernel.may_compile,
             variables=variables,
         )
 

@@ -70,7 +70,7 @@ def call_task(
 ) -> Task:
     """A task on what `call_request` gave."""
     about = f"{cell.kernel}-{cell.device}-{cell.workload}"
-    return context.task(name, request, cell.environment, about, timeout_s=timeout_s, reads=reads, compiles=True)
+    return context.task(name, request, cell.environment, about, timeout_s=timeout_s, reads=reads)
 
 
 def flags_of(built: BuildRecord) -> wire.FlagsRequest:

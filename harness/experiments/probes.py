@@ -48,7 +48,6 @@ def build_probe(context: Context, environment: str, site: str) -> tuple[Path | N
                 log=f"probe-{site}",
                 reads=(source,),
                 writes=(out.parent,),
-                compiles=True,
             ),
         )
         if answer.result is None:

@@ -56,7 +56,6 @@ def run_profile(context: Context, cell: Cell, target: str) -> ProfileRecord:
         f"{cell.kernel}-{cell.device}-{cell.workload}-{target}",
         timeout_s=plan.limits.launch_s,
         reads=files_of(kernel, request),
-        compiles=workload.may_compile or (target == protocol.KERNEL and context.kernel(cell.kernel).may_compile),
     )
     answer = run_task(context, task, cell.device)
     identity["duration_s"] = round(answer.ended.duration_s, 3)

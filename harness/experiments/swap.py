@@ -183,7 +183,6 @@ class Swap:
             log=f"swap-{name}",
             reads=files_of(kernel, request.workload),
             writes=(out,),
-            compiles=kernel.may_compile,
         )
         answer = run_task(context, task, self.device)
         if answer.result is None:

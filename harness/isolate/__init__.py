@@ -42,7 +42,6 @@ class Task:
     reads: tuple[Path, ...] = ()
     writes: tuple[Path, ...] = ()
     gate: Gate | None = None  # only for an executor that `holds_back`
-    compiles: bool = False  # whether the task, or the code under test, runs what it has just written
     variables: Mapping[str, str] | None = None  # in place of the environment's own
     until: threading.Event | None = None  # once it is set, the task's process has a few seconds left
     processors: tuple[int, ...] = ()  # those that it may use, where its executor `binds`; (): any

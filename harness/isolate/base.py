@@ -17,7 +17,7 @@ from harness.config.pins import load_pins
 from harness.config.plan import PlannedEnvironment
 from harness.errors import HarnessError, InfrastructureError, Interrupted, Unrecorded
 from harness.isolate import Answer, Task, Variables
-from harness.isolate.namespaces import Namespaces
+from harness.isolate.bwrap import Bwrap
 from harness.isolate.process import end_descendants, is_orphans, owners, temporary_folder
 from harness.isolate.sandbox import hand_over
 from harness.schema.environment_records import EnvironmentRecord, Observation
@@ -112,7 +112,7 @@ class BaseExecutor(abc.ABC):
     """What every executor does: it stages the worker, proves the environments that it makes, and can be stopped."""
 
     name: str
-    namespaces: Namespaces | None = None  # what sandboxes are made of, where they are of namespaces
+    bwrap: Bwrap | None = None  # what makes sandboxes, where they are no containers
 
     def __init__(self, cache: Path, threads: int, variables: Variables | None = None) -> None:
         self.cache, self.threads, self.variables = cache, threads, variables or {}
@@ -220,7 +220,7 @@ class BaseExecutor(abc.ABC):
         with temporary_folder() as parent:  # a socket's path must be short
             folder = parent / "link"
             folder.mkdir()
-            if self.namespaces is not None and not self.namespaces.rootless:
+            if self.bwrap is not None and not self.bwrap.rootless:
                 hand_over([folder])  # below one that nobody else can pass
             yield folder
 

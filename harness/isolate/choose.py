@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,16 +13,11 @@ import psutil
 from harness.config.matrix import Limits
 from harness.config.plan import Plan
 from harness.errors import InfrastructureError, InputError
-from harness.gpu import models
 from harness.isolate import Executor
-from harness.isolate.bundle.executor import describe, unsuitable
-from harness.isolate.bundle.manifest import Bundle, load_bundle
-from harness.isolate.bundle.once import unpacked
-from harness.isolate.confined import MACHINE
-from harness.isolate.docker.connection import EngineGone
-from harness.isolate.docker.engine import NO_BASE_REMEDY, Engine, EngineFacts
-from harness.isolate.docker.images import base_problem
-from harness.isolate.namespaces import Namespaces, probe_namespaces
+from harness.isolate.archive import Bundle, load_bundle
+from harness.isolate.bwrap import Bwrap, find_bwrap, grant
+from harness.isolate.engine import NO_BASE_REMEDY, Engine, EngineFacts, EngineGone
+from harness.isolate.images import base_problem
 from harness.isolate.sandbox import SandboxLimits
 from harness.tools import GIB
 
@@ -44,27 +38,18 @@ class Choice:
     engine: Engine | None = field(default=None, compare=False)
     facts: EngineFacts | None = None
     bundle: Bundle | None = None
-    namespaces: Namespaces | None = None  # None: containers are used, or this machine grants no sandbox
+    bwrap: Bwrap | None = None  # None: containers are used, or this machine has no bubblewrap that runs
 
     @property
     def sandboxes(self) -> bool:
         """Whether kernels run in sandboxes."""
-        return self.executor == "docker" or self.namespaces is not None
-
-
-@functools.cache
-def grant() -> tuple[Namespaces | None, str]:
-    """What sandboxes of this machine's own Python are made of here; where there are none, why."""
-    try:
-        return probe_namespaces(MACHINE), ""
-    except InfrastructureError as error:
-        return None, error.message
+        return self.executor == "docker" or self.bwrap is not None
 
 
 def choose_venv(reason: str, remedy: str = "") -> Choice:
-    namespaces, refusal = grant()
-    how = namespaces.describe() if namespaces else f"{NO_SANDBOX}: {refusal}"
-    return Choice(executor="venv", reason=f"{reason}; {how}", remedy=remedy, namespaces=namespaces)
+    bwrap, refusal = grant()
+    how = bwrap.describe() if bwrap else f"{NO_SANDBOX}: {refusal}"
+    return Choice(executor="venv", reason=f"{reason}; {how}", remedy=remedy, bwrap=bwrap)
 
 
 def wanted_bundle(wanted: Wanted, folder: Path | None, variables: Mapping[str, str]) -> Path | None:
@@ -86,20 +71,16 @@ def wanted_bundle(wanted: Wanted, folder: Path | None, variables: Mapping[str, s
 
 
 def choose_bundle(folder: Path) -> Choice:
-    """A bundle, where this machine can run it. InputError or InfrastructureError with what to do where it cannot."""
-    bundle = load_bundle(unpacked(folder))
-    if ":" in str(bundle.folder):
-        raise InputError(f"{bundle.folder}: a colon in its path, which the loader takes for two", "move it")
-    if platform.machine() != bundle.manifest.machine:
+    """Return a bundle, where this machine can run it. InputError or InfrastructureError with what to do where not."""
+    bundle = load_bundle(folder)
+    machine = bundle.manifest.machine
+    if platform.machine() != machine:
         raise InputError(
-            f"{folder}: a bundle for {bundle.manifest.machine}, and this machine is {platform.machine()}",
-            "measure on such a machine",
+            f"{folder}: a bundle for {machine}, and this machine is {platform.machine()}", "measure on such a machine"
         )
-    problem, remedy = unsuitable(bundle, models())
-    if problem:
-        raise InfrastructureError(problem, remedy)
-    namespaces = probe_namespaces(bundle.maker)
-    return Choice(executor="bundle", reason=describe(bundle, namespaces), bundle=bundle, namespaces=namespaces)
+    bwrap = find_bwrap()
+    reason = f"a bundle of {bundle.manifest.created_utc[:10]}; {bwrap.describe()}"
+    return Choice(executor="bundle", reason=reason, bundle=bundle, bwrap=bwrap)
 
 
 def lacking(engine: EngineFacts, *, gpus: int, missing_bases: Iterable[tuple[str, str]]) -> tuple[str, str]:
@@ -170,24 +151,17 @@ def make_executor(choice: Choice, limits: Limits, plan: Plan, root: Path, cache:
 
 
 def _make_pinned(choice: Choice, limits: Limits, plan: Plan, root: Path, cache: Path) -> Executor:
-    if choice.bundle is not None and choice.namespaces is not None:
-        from harness.isolate.bundle.executor import BundleExecutor
+    if choice.bundle is not None and choice.bwrap is not None:
+        from harness.isolate.archive import ArchiveExecutor
 
-        return BundleExecutor(
-            choice.bundle,
-            choice.namespaces,
-            root,
-            cache,
-            plan.threads,
-            plan.variables,
-            limits=sandbox_limits(limits, own_memory()),
-        )
+        limit = sandbox_limits(limits, own_memory())
+        return ArchiveExecutor(choice.bundle, choice.bwrap, cache, plan.threads, plan.variables, limit)
     if choice.engine is None or choice.facts is None:
         from harness.isolate.venv import VenvExecutor
 
         limit = sandbox_limits(limits, own_memory())
-        return VenvExecutor(cache, plan.threads, plan.variables, choice.namespaces, limit)
-    from harness.isolate.docker.executor import DockerExecutor
+        return VenvExecutor(cache, plan.threads, plan.variables, choice.bwrap, limit)
+    from harness.isolate.docker import DockerExecutor
 
     limit = sandbox_limits(limits, choice.facts.memory_bytes)
     return DockerExecutor(

@@ -20,9 +20,11 @@ import os
 import resource
 import signal
 import sys
+import time
 from collections.abc import Iterator
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+REST_S = 0.2
 CANNOT = 125  # exit code: the command could not be started
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -44,6 +46,23 @@ def end_all() -> None:
                 with contextlib.suppress(OSError):
                     os.kill(child, signal.SIGKILL)
             os.waitpid(-1, 0)
+
+
+def peaks_of_rest() -> Iterator[int]:
+    """Yield the peak of each process that ends just after the command, and knows those that it waited for.
+
+    bubblewrap ends before the first process of its sandbox, which waited for the task.
+    """
+    deadline = time.monotonic() + REST_S
+    while time.monotonic() < deadline:
+        try:
+            process, _, usage = os.wait4(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if process:
+            yield usage.ru_maxrss
+        else:
+            time.sleep(0.005)
 
 
 def end_as(code: int) -> None:
@@ -79,8 +98,9 @@ def main(parent: int, report: int, command: list[str]) -> None:
         with contextlib.suppress(ChildProcessError):
             while (ended := os.wait4(-1, os.WNOHANG))[0]:
                 if ended[0] == child:
+                    peak = max([ended[2].ru_maxrss, *peaks_of_rest()])
                     with contextlib.suppress(OSError):  # nobody reads it any more
-                        os.write(report, b"%d" % ended[2].ru_maxrss)
+                        os.write(report, b"%d" % peak)
                     end_as(ended[1])
     end_all()
     os._exit(128 + signal.SIGTERM)

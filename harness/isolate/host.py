@@ -21,7 +21,7 @@ from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError
 from harness.isolate import Answer, Executor, Task
 from harness.isolate.base import stage
-from harness.isolate.confined import Process
+from harness.isolate.bwrap import interpreter
 from harness.isolate.process import clean_environment
 from harness.isolate.venv import ProcessExecutor
 from harness.schema.environment_records import EnvironmentRecord, Observation
@@ -149,9 +149,8 @@ class HostExecutor(ProcessExecutor):
         # Its packages may be the user's own, below a home that the process does not see.
         return {"PYTHONNOUSERSITE": "", "PYTHONUSERBASE": find_host_python(self.worker).user_base}
 
-    def _process(self, task: Task, python: Path, variables: dict[str, str]) -> Process:
-        base = find_host_python(self.worker).user_base
-        return Process(python=python, environment=None, worker=self.worker, variables=variables, user_base=base)
+    def _folders(self, python: Path) -> tuple[Path, ...]:
+        return interpreter(python, find_host_python(self.worker).user_base)
 
 
 class WithHost:

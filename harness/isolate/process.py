@@ -24,13 +24,13 @@ from typing import IO
 import psutil
 
 from harness.isolate.guard import CANNOT
-from harness.isolate.logs import CappedLog
 from harness.worker.text import last_line, plain
 
 GUARD = Path(__file__).with_name("guard.py")
 MARK = "KERNEL_MATRIX_CHILD"
 TEMPORARY, OWNER = "kernel-matrix-", "owner"  # of temporary folders: how they begin, and a file in them
 LOG_EXCERPT_BYTES = 4000
+LOG_LIMIT_BYTES = 8 << 20  # of what one process prints: half of it from the start, half from the end
 READ_BYTES = 1 << 20  # the most that a pipe holds
 KIB = 1 << 10
 PEAK = re.compile(r"^VmHWM:\s*(\d+) kB$", re.MULTILINE)  # proc(5)
@@ -130,9 +130,9 @@ class Gate:
             self.entrance = -1
 
 
-def clean_environment(extra: Mapping[str, str]) -> dict[str, str]:
-    """A short environment: what the user's shell holds must not be what differs."""
-    kept = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+def clean_environment(extra: Mapping[str, str], passed_on: Sequence[str] = PASSED_ON) -> dict[str, str]:
+    """Return a short environment: what the user's shell holds must not be what differs."""
+    kept = {name: os.environ[name] for name in passed_on if name in os.environ}
     return {**kept, "PYTHONHASHSEED": "0", "PYTHONNOUSERSITE": "1", "PYTHONUNBUFFERED": "1", **extra}
 
 
@@ -153,6 +153,45 @@ def tail(path: Path, size_bytes: int = LOG_EXCERPT_BYTES) -> str:
         return ""
     text = plain(text)
     return text if whole else "[...]\n" + (text.partition("\n")[2] or text)
+
+
+class CappedLog:
+    """A log file whose head is written at once; of the rest the tail is kept, and written at the end."""
+
+    def __init__(self, path: Path, limit_bytes: int = LOG_LIMIT_BYTES) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("wb")  # what an interrupted attempt printed is not this one's
+        self._half = limit_bytes // 2
+        self._head_bytes = 0
+        self._tail = bytearray()
+        self._dropped_bytes = 0
+
+    def write(self, data: bytes) -> None:
+        head = data[: self._half - self._head_bytes]
+        self._file.write(head)
+        self._file.flush()
+        self._head_bytes += len(head)
+        self._tail += data[len(head) :]
+        if len(self._tail) > 2 * self._half:  # twice, for each cut moves what is kept
+            self._cut()
+
+    def _cut(self) -> None:
+        extra = max(0, len(self._tail) - self._half)
+        self._dropped_bytes += extra
+        del self._tail[:extra]
+
+    def close(self) -> None:
+        self._cut()
+        if self._dropped_bytes:
+            self._file.write(f"\n[... {self._dropped_bytes} bytes dropped here ...]\n".encode())
+        self._file.write(self._tail)
+        self._file.close()
+
+    def __enter__(self) -> CappedLog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def _take(pipe: IO[bytes], log: CappedLog) -> bool:
@@ -321,6 +360,7 @@ def run_child(
     environment: Mapping[str, str],
     gate: Gate | None = None,
     until: threading.Event | None = None,
+    pass_fds: Sequence[int] = (),
 ) -> Ended:
     """Run a command in its own session, its output in `log`, and leave no descendant behind, not even where this
     process is killed: `guard` lies between the two.
@@ -346,7 +386,7 @@ def run_child(
                 bufsize=0,
                 env=clean_environment({**environment, MARK: owner()}),
                 start_new_session=True,
-                pass_fds=(reports,),
+                pass_fds=(reports, *pass_fds),
             )
             _running.add(child.pid)
         if gate is not None:
@@ -389,6 +429,18 @@ def _open_pipe() -> Iterator[tuple[int, int]]:
     finally:
         for end in ends:
             os.close(end)
+
+
+@contextlib.contextmanager
+def open_bytes(content: bytes) -> Iterator[int]:
+    """Open a file in memory that holds these bytes, for a child to read."""
+    file = os.memfd_create("kernel-matrix")
+    try:
+        os.write(file, content)
+        os.lseek(file, 0, os.SEEK_SET)
+        yield file
+    finally:
+        os.close(file)
 
 
 class LastWords:

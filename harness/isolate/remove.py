@@ -23,7 +23,7 @@ def remove_environment(choice: Choice, cache: Path, id: str, key: str, since_utc
     if not key or choice.bundle is not None:
         return False
     if choice.engine is not None:
-        from harness.isolate.docker.images import REPOSITORY
+        from harness.isolate.images import REPOSITORY
 
         tag = f"{REPOSITORY}/{id}:{key[:12]}"
         image = choice.engine.image(tag)

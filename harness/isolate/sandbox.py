@@ -1,4 +1,4 @@
-"""What a sandbox is like, in a container or in a bundle: who runs there, what lies where, and what is taken back."""
+"""What a sandbox is like, in a container or under bubblewrap: who runs there, and what is taken back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harness.errors import InfrastructureError
 from harness.isolate import Task
 from harness.schema.environment_records import Confinement
 
-KEEPER_USER, TASK_USER = 10001, 10002  # user ids: docker/Dockerfile names them, the second one verb
+TASK_USER = 10002  # user id: docker/Dockerfile names it verb
 ENVIRONMENT = Path("/opt/environment")
 PYTHON = str(ENVIRONMENT / "bin" / "python")
 LINK = "/link"  # where a task's link lies
@@ -70,7 +70,7 @@ def sandbox_variables(threads: int) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class SandboxLimits:
-    """Of one sandbox in a container; of each process in one of namespaces."""
+    """Of one sandbox in a container; of each process in one of bubblewrap."""
 
     memory_bytes: int
     processes: int
@@ -78,21 +78,21 @@ class SandboxLimits:
     output_files: int
 
 
-def unconfined(seen: Confinement | None, limits: SandboxLimits | None = None, *, network: bool = False) -> str:
-    """'' where a process was confined as it must be, else the first thing that it could do. Containers have `limits`;
-    sandboxes of namespaces have none as a whole, and `network` where their machine refuses them one of their own."""
+def unconfined(seen: Confinement | None, limits: SandboxLimits | None = None) -> str:
+    """'' where a process was confined as it must be, else the first thing that it could do. Containers have `limits`
+    and a filter of system calls; sandboxes of bubblewrap have neither as a whole."""
     if seen is None:
         return "it does not say how it is confined"
     faults = {
         f"it runs as user {seen.user_id}": seen.user_id != TASK_USER,
         "it may gain privileges": not seen.no_new_privileges,
         f"it has capabilities {seen.capabilities}": int(seen.capabilities or "1", 16) != 0,
-        f"it has a network: {', '.join(seen.networks)}": not network and bool(set(seen.networks) - {"lo"}),
+        f"it has a network: {', '.join(seen.networks)}": bool(set(seen.networks) - {"lo"}),
         "it can write to its root file system": seen.root_writable,
-        "no seccomp filter is on": seen.seccomp != 2,
     }
     if limits is not None:
         faults |= {
+            "no seccomp filter is on": seen.seccomp != 2,
             "its memory is not limited": (seen.memory_bytes or limits.memory_bytes + 1) > limits.memory_bytes,
             "its processes are not limited": (seen.processes or limits.processes + 1) > limits.processes,
         }

@@ -12,7 +12,7 @@ import io
 import os
 import shutil
 import tarfile
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -54,35 +54,46 @@ def pack(
     *,
     shared: Iterable[str] = (),
     executable: Collection[str] = (),
-) -> int:
-    """Write a tar of `contents`, (path inside, what to put there), and return its size in bytes.
+) -> None:
+    """Write a tar of `contents`, (path inside, what to put there), to the start of a file.
 
     A folder is packed with the plain files below it, but for hidden ones, which are being written. Folders named in
     `shared` may be written to inside. The same contents give the same bytes: no time, no owner.
     """
+    folders: set[str] = set()
     with tarfile.open(fileobj=target, mode="w", format=tarfile.GNU_FORMAT) as tar:
         for name in shared:
             tar.addfile(_information(name, folder=True, mode=OPEN_FOLDER))
+            folders.add(name)
         for name, source in contents:
-            if isinstance(source, bytes):
-                tar.addfile(_information(name, folder=False, size_bytes=len(source)), io.BytesIO(source))
-                continue
-            for path in [source] if source.is_file() else sorted(source.rglob("*")):
-                if path.is_file() and not path.is_symlink() and not path.name.startswith("."):
-                    inside = name if path == source else f"{name}/{path.relative_to(source)}"
-                    with path.open("rb") as file:
-                        size_bytes = os.fstat(file.fileno()).st_size
-                        mode = 0o755 if inside in executable else 0o644
-                        tar.addfile(_information(inside, folder=False, size_bytes=size_bytes, mode=mode), file)
-    return target.tell()
+            for inside, file, size_bytes in _files(name, source):
+                for parent in reversed(PurePosixPath(inside).parents[:-1]):  # whoever unpacks may make them open
+                    if str(parent) not in folders:
+                        tar.addfile(_information(str(parent), folder=True))
+                        folders.add(str(parent))
+                mode = 0o755 if inside in executable else 0o644
+                tar.addfile(_information(inside, folder=False, size_bytes=size_bytes, mode=mode), file)
+
+
+def _files(name: str, source: Path | bytes) -> Iterator[tuple[str, IO[bytes], int]]:
+    """Yield (path inside, content, size in bytes) of what is packed under a name."""
+    if isinstance(source, bytes):
+        yield name, io.BytesIO(source), len(source)
+        return
+    for path in [source] if source.is_file() else sorted(source.rglob("*")):
+        if path.is_file() and not path.is_symlink() and not path.name.startswith("."):
+            with path.open("rb") as file:
+                inside = name if path == source else f"{name}/{path.relative_to(source)}"
+                yield inside, file, os.fstat(file.fileno()).st_size
 
 
 def unpack(source: IO[bytes], places: Mapping[str, Path], *, limit_bytes: int, limit_files: int) -> None:
     """Write the plain files of a tar stream below `places`, keyed by the first part of their names.
 
-    Names that lead elsewhere are left out. For a link, a device or a pipe an empty file stands, so that it is no output
-    and yet not nothing. Refused where the files are larger or more than the limits, or have names that this disk cannot
-    hold; what was written until then stays, and is the caller's to remove.
+    Names that lead elsewhere are left out. A hard link to what came before is a copy of it. For any other link, a
+    device or a pipe an empty file stands, so that it is no output and yet not nothing. Refused where the files are
+    larger or more than the limits, or have names that this disk cannot hold; what was written until then stays, and is
+    the caller's to remove.
     """
     total, files = 0, 0
     with tarfile.open(fileobj=source, mode="r|") as tar:
@@ -90,9 +101,10 @@ def unpack(source: IO[bytes], places: Mapping[str, Path], *, limit_bytes: int, l
             parts = PurePosixPath(member.name).parts
             if not parts or parts[0] not in places or ".." in parts or "\0" in member.name:
                 continue
-            target = places[parts[0]].joinpath(*parts[1:])
-            plain = member.isreg()
-            total, files = total + (member.size if plain else 0), files + 1
+            target, plain = places[parts[0]].joinpath(*parts[1:]), member.isreg()
+            linked = _linked(member, places)
+            size_bytes = linked.stat().st_size if linked else member.size if plain else 0
+            total, files = total + size_bytes, files + 1
             if total > limit_bytes or files > limit_files:
                 raise Refused(f"left more than {limit_bytes} bytes or {limit_files} files")
             try:
@@ -101,9 +113,20 @@ def unpack(source: IO[bytes], places: Mapping[str, Path], *, limit_bytes: int, l
                     continue
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with target.open("wb") as file:
-                    if plain and (content := tar.extractfile(member)):
+                    if linked:
+                        file.write(linked.read_bytes())
+                    elif plain and (content := tar.extractfile(member)):
                         shutil.copyfileobj(content, file, BLOCK)
             except OSError as error:
                 if error.errno in DISK:
                     raise
                 raise Refused(f"left a file that cannot be kept: {error.strerror}: {member.name[:80]!r}") from None
+
+
+def _linked(member: tarfile.TarInfo, places: Mapping[str, Path]) -> Path | None:
+    """Return the file, of those that were written, which a hard link is another name of; None for what is none."""
+    parts = PurePosixPath(member.linkname).parts
+    if not member.islnk() or not parts or parts[0] not in places or ".." in parts:
+        return None
+    found = places[parts[0]].joinpath(*parts[1:])
+    return found if found.is_file() else None

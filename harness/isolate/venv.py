@@ -1,7 +1,7 @@
 """Executor `venv`: an environment is a virtual environment, made by uv from its pin file.
 
-It needs neither a container engine nor root. Tasks run in sandboxes of namespaces. Where this machine grants none a
-candidate can reach whatever the user can, and the page says so.
+It needs neither a container engine nor root. Tasks run in sandboxes of bubblewrap. Where that is missing or cannot
+run, a candidate can reach whatever the user can, and the page says so.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError, Interrupted
 from harness.isolate import Answer, Task, Variables, read_result
 from harness.isolate.base import BaseExecutor, keep_wheels, kept_wheels, mismatch
-from harness.isolate.confined import Process, run_confined
-from harness.isolate.namespaces import Namespaces
+from harness.isolate.bwrap import Bwrap, Process, compilers, interpreter, own_devices, run_confined
 from harness.isolate.process import run_child
 from harness.isolate.sandbox import SandboxLimits, thread_variables
 from harness.schema.environment_records import EnvironmentRecord, Observation
@@ -33,7 +32,7 @@ STORES_BYTECODE = ("observe", "build", "judge", "batch")
 
 
 class ProcessExecutor(BaseExecutor):
-    """Tasks are processes of this machine: each in a sandbox of its own where there are `namespaces`, else plain."""
+    """Tasks are processes of this machine: each in a sandbox of its own where there is bubblewrap, else plain."""
 
     holds_back = True
 
@@ -42,11 +41,11 @@ class ProcessExecutor(BaseExecutor):
         cache: Path,
         threads: int,
         variables: Variables | None = None,
-        namespaces: Namespaces | None = None,
+        bwrap: Bwrap | None = None,
         limits: SandboxLimits | None = None,
     ) -> None:
         super().__init__(cache, threads, variables)
-        self.namespaces, self.limits = namespaces, limits
+        self.bwrap, self.limits = bwrap, limits
 
     @abc.abstractmethod
     def python(self, environment: str) -> Path:
@@ -56,7 +55,7 @@ class ProcessExecutor(BaseExecutor):
     def _own_variables(self, task: Task, python: Path) -> dict[str, str]: ...
 
     def binds(self, environment: str) -> bool:
-        return self.namespaces is not None
+        return self.bwrap is not None
 
     def run(self, task: Task) -> Answer:
         self._refuse_if_stopped()  # it waited, for a lock, while what held that was ended
@@ -68,17 +67,32 @@ class ProcessExecutor(BaseExecutor):
             **self._own_variables(task, python),
             **task.variables_in(self.variables),
         }
-        if self.namespaces is None:
+        if self.bwrap is None:
             answer = self._run_plainly(task, python, variables)
         else:
-            answer = run_confined(task, self._process(task, python, variables), self.namespaces, self.limits)
+            answer = run_confined(task, self._process(task, variables), self.bwrap, self.limits)
         self._refuse_if_stopped()
-        if answer.result is None and not python.exists():  # no kernel's fault
+        if answer.result is None and not self._is_there(task.environment):  # no kernel's fault
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(python))
         return answer
 
-    def _process(self, task: Task, python: Path, variables: dict[str, str]) -> Process:
-        return Process(python=python, environment=None, worker=self.worker, variables=variables)
+    def _process(self, task: Task, variables: dict[str, str]) -> Process:
+        python = self.python(task.environment)
+        return Process(
+            python=python,
+            worker=self.worker,
+            variables=variables,
+            folders=(*self._folders(python), *compilers()),
+            mounts=tuple(own_devices()),
+        )
+
+    def _is_there(self, environment: str) -> bool:
+        """Tell whether an environment's interpreter lies where it did."""
+        return self.python(environment).exists()
+
+    def _folders(self, python: Path) -> tuple[Path, ...]:
+        """Return what the interpreter reads."""
+        return interpreter(python)
 
     def _run_plainly(self, task: Task, python: Path, variables: dict[str, str]) -> Answer:
         shutil.rmtree(task.scratch, ignore_errors=True)
@@ -108,10 +122,10 @@ class VenvExecutor(ProcessExecutor):
         cache: Path,
         threads: int,
         variables: Variables | None = None,
-        namespaces: Namespaces | None = None,
+        bwrap: Bwrap | None = None,
         limits: SandboxLimits | None = None,
     ) -> None:
-        super().__init__(cache, threads, variables, namespaces, limits)
+        super().__init__(cache, threads, variables, bwrap, limits)
         self._pythons: dict[str, Path] = {}
 
     def _folder(self, id: str, key: str) -> Path:
@@ -173,13 +187,12 @@ class VenvExecutor(ProcessExecutor):
         return self._pythons[environment]
 
     def _own_variables(self, task: Task, python: Path) -> dict[str, str]:
-        stores = self.namespaces is None and task.name in STORES_BYTECODE  # in a sandbox nobody can
+        stores = self.bwrap is None and task.name in STORES_BYTECODE  # in a sandbox none can be
         stored = {} if stores else {"PYTHONDONTWRITEBYTECODE": "1"}
         return {"VIRTUAL_ENV": str(python.parent.parent), **stored}
 
-    def _process(self, task: Task, python: Path, variables: dict[str, str]) -> Process:
-        folder = python.parent.parent
-        return Process(python=python, environment=folder, worker=self.worker, variables=variables)
+    def _folders(self, python: Path) -> tuple[Path, ...]:
+        return (*interpreter(python), python.parent.parent)
 
 
 def _uv(*arguments: str) -> None:

@@ -213,7 +213,6 @@ def _compile(
             log=log,
             reads=reads,
             writes=(out,),
-            compiles=True,
         ),
     )
     identity = {**asdict(planned), "key": key}

@@ -235,7 +235,6 @@ class Launch:
             link=link,
             until=until,
             processors=self._bound.kernel,
-            compiles=context.kernel(planned.kernel).may_compile,
         )
 
     def _kernel(self) -> wire.KernelRequest:
@@ -278,7 +277,6 @@ class Launch:
             reads=files_of(None, *requests),
             gate=gate,
             link=link,
-            compiles=context.kernel(planned.kernel).may_compile or any(w.may_compile for w in self.workloads),
         )
 
     def _expected(self) -> dict[str, list[str]]:
@@ -318,7 +316,7 @@ def _backward(targets: Iterable[str]) -> list[str]:
 
 
 def _say_ended(link: Path) -> None:
-    """To who measures, and may still wait for the kernel's process to come; in containers their keepers say it. A
+    """To who measures, and may still wait for the kernel's process to come; in containers docker/task.sh says it. A
     stranger may have put a link there, which is not followed."""
     with contextlib.suppress(OSError):
         os.close(os.open(link / channel.ENDED, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_WRONLY, 0o644))

@@ -22,13 +22,13 @@ from harness.config.plan import Facts, Plan
 from harness.config.planner import kernel_sources, plan_run, with_digest
 from harness.errors import InfrastructureError, InputError, refusal
 from harness.gpu import VISIBLE, gpus, named
-from harness.isolate.bundle.executor import bundle_facts, choose_bundled_index
-from harness.isolate.bundle.manifest import Bundle
-from harness.isolate.choose import Choice, Wanted, choose_bundle, choose_here, grant, wanted_bundle
-from harness.isolate.docker.engine import EngineFacts
-from harness.isolate.docker.images import base_identity
+from harness.isolate.archive import Bundle, bundle_facts, choose_bundled_index
+from harness.isolate.bwrap import REMEDY as SANDBOX_REMEDY
+from harness.isolate.bwrap import grant
+from harness.isolate.choose import Choice, Wanted, choose_bundle, choose_here, wanted_bundle
+from harness.isolate.engine import EngineFacts
 from harness.isolate.host import host_identity
-from harness.isolate.namespaces import REFUSED_REMEDY
+from harness.isolate.images import base_identity
 from harness.isolate.process import inherited
 from harness.run.build import BINDING_FILES, kernel_files
 from harness.schema.records import Device
@@ -141,7 +141,7 @@ def complete(prepared: Prepared, options: Options, *, write_pins: bool) -> Prepa
         raise InputError(
             f"{outside[0]} lies outside of {root}, and would run without a sandbox, with all that you may do: "
             f"{plan.facts.executor_reason}",
-            f"run it in a container, or allow sandboxes: {REFUSED_REMEDY}; or, of code that you trust: --trust",
+            f"run it in a container, or in sandboxes: {SANDBOX_REMEDY}; or, of code that you trust: --trust",
         )
     facts = replace(
         plan.facts,
@@ -198,10 +198,10 @@ def foreign(root: Path, names: Iterable[str]) -> list[str]:
 
 
 def _beside(choice: Choice) -> str:
-    namespaces, refusal = grant()
-    if namespaces is None:
+    bwrap, refusal = grant()
+    if bwrap is None:
         return BESIDE_UNCONFINED.format(why=refusal)
-    return "" if choice.executor == "venv" else BESIDE.format(how=namespaces.describe())
+    return "" if choice.executor == "venv" else BESIDE.format(how=bwrap.describe())
 
 
 def choose_executor(options: Options, matrix: Matrix) -> Choice:

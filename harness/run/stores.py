@@ -86,7 +86,6 @@ def _task(context: Context, workload: WorkloadInfo, folder: Path, environment: s
         timeout_s=context.plan.limits.validation_s,
         reads=(Path(asked.file),) if asked.file else (),
         writes=(out,),
-        compiles=workload.may_compile,
     )
 
 

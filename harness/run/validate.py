@@ -246,7 +246,6 @@ def _judging(context: Context, cell: Cell) -> Judging | ValidationRecord:
         timeout_s=plan.limits.validation_s,
         reads=(*files_of(None, request), out, truth),
         writes=(run.folder / arrays,) if truth_known else (truth, run.folder / arrays),
-        compiles=workload.may_compile,
     )
     return Judging(task, identity, out, arrays, candidate, failed, duration_s)
 
@@ -274,7 +273,6 @@ def _run_candidate(
         timeout_s=plan.limits.validation_s,
         reads=files_of(kernel, request),
         writes=(out,),
-        compiles=context.kernel(cell.kernel).may_compile,
     )
     answer = run_task(context, task, cell.device)
     keep_outputs(out, workload)

@@ -37,11 +37,6 @@ class WorkloadInfo(Record):
     bytes: float | None = None  # fewest that a call moves: an attention's inputs and outputs
 
     @property
-    def may_compile(self) -> bool:
-        """Whether its model may build something when it runs: under torch.compile, or as anybody's code."""
-        return self.compiled or (self.problem is not None and self.operator is None)
-
-    @property
     def has_options(self) -> bool:
         """Whether an attention has more to it than what `attention_forward` of csrc/attention.h computes."""
         return bool(self.kv_heads or self.kv_len or self.mask or self.dropout or self.backward)
@@ -174,7 +169,7 @@ class RunRecord(Record):
     sandboxed: bool | None = None  # whether every kernel ran in a sandbox; None: of before virtual environments had any
     engine: dict[str, str] = field(default_factory=dict)  # the container engine, where one ran the cells
     gpus: list[GpuFacts] = field(default_factory=list)
-    # executor bundle: its manifest's digest, architecture, and what it leaves out
+    # executor bundle: its manifest's digest, and when it was packed
     bundle: dict[str, str] = field(default_factory=dict)
     host: dict[str, str]
     derived: bool = False  # made by a search or an experiment, for its own ends

@@ -546,13 +546,6 @@ class Picked(Reply):
     key: str = ""  # the arguments that it was picked for, as Triton's tuner tells them apart
 
 
-class ProvenMachine(Reply):
-    cpu_model: str
-    fma: bool
-    gpu: str
-    driver: str
-
-
 # -- one request and one result for each task -------------------------------------------------------------
 
 
@@ -823,16 +816,6 @@ class StoreResult(Outcome):
     files: Dict[str, str] = field(default_factory=dict)  # name to SHA-256
 
 
-class CallsRequest(Request):
-    problems: List[str]  # paths
-    operators: List[OperatorRequest] = field(default_factory=list)
-
-
-class CallsResult(Outcome):
-    operators: List[str] = field(default_factory=list)
-    failures: List[str] = field(default_factory=list)
-
-
 class CeilingsRequest(Request):
     threads: int
 
@@ -956,19 +939,6 @@ class BatchResult(Reply):
     answers: List[Answered]
 
 
-class ProveResult(Reply):
-    """By result, such as cpu/flash/fp32. `failures` are wrong wherever they happen; `unsupported` is what PyTorch
-    refuses here."""
-
-    digests: Dict[str, str] = field(default_factory=dict)
-    errors: Dict[str, Optional[float]] = field(default_factory=dict)
-    unsupported: Dict[str, str] = field(default_factory=dict)
-    failures: Dict[str, str] = field(default_factory=dict)
-    libraries: List[str] = field(default_factory=list)
-    unloadable: Dict[str, str] = field(default_factory=dict)
-    machine: ProvenMachine = field(default_factory=lambda: ProvenMachine("", False, "", ""))
-
-
 class Task(NamedTuple):
     """The function that does it is `function`, or named for the task; its module is `module`, or named so too."""
 
@@ -990,8 +960,6 @@ TASKS: Mapping[str, Task] = {
     "store": Task(StoreRequest, StoreResult),
     "ceilings": Task(CeilingsRequest, CeilingsResult, "device"),
     "probe": Task(EmptyRequest, Outcome, "device"),
-    "calls": Task(CallsRequest, CallsResult),
-    "prove": Task(EmptyRequest, ProveResult, "prove_bundle", "prove_bundle"),
     "library": Task(LibraryRequest, Outcome),
     "conditions": Task(ConditionsRequest, Outcome),
     "weigh": Task(WeighRequest, WeighResult),

@@ -1,34 +1,34 @@
-"""Cells that run any code, in containers and in an unpacked bundle: what a verb may do, this may."""
+"""Sandboxes that run any code, in containers and under bubblewrap: what a task may do, this may."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import sys
 import textwrap
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pynvml  # noqa: F401 - before a fork becomes another user, who may not be able to read this Python's packages
 
-from harness.errors import InfrastructureError
 from harness.isolate import Answer, Task
-from harness.isolate.bundle.executor import BundleExecutor
-from harness.isolate.bundle.manifest import load_bundle
-from harness.isolate.docker.engine import Engine
-from harness.isolate.docker.executor import DockerExecutor
-from harness.isolate.namespaces import probe_namespaces
+from harness.isolate.bwrap import Bwrap
+from harness.isolate.docker import DockerExecutor
+from harness.isolate.engine import Engine
 from harness.isolate.sandbox import SandboxLimits
+from harness.isolate.venv import VenvExecutor
 from tests.messages import made
 from tests.projects import command_lines
 
 LIMITS = SandboxLimits(memory_bytes=512 << 20, processes=96, output_bytes=64 << 20, output_files=4096)
-BUNDLED = "torch2.5.0-pypi-py311"  # what the bundle of these tests has
+SYSTEM_PYTHON = "/usr/bin/python3"
 SLEEP_S = "86353"  # what cells leave asleep
-# In place of harness/worker: a verb that runs the code of its request as the code under test would run.
+# In place of harness/worker: a task that runs the code of its request as the code under test would run.
 WORKER = """\
 import json, sys
 verb, asked, answered = sys.argv[1:]
@@ -56,7 +56,7 @@ def call(name, *arguments):
 
 
 def stage_code(folder: Path) -> Path:
-    """A folder with a worker whose only verb runs its request's code."""
+    """Make a folder with a worker whose only task runs its request's code."""
     (folder / "worker").mkdir(parents=True, exist_ok=True)
     (folder / "worker" / "__init__.py").write_text("")
     (folder / "worker" / "__main__.py").write_text(WORKER)
@@ -64,10 +64,12 @@ def stage_code(folder: Path) -> Path:
 
 
 class AnyCells(ABC):
-    environment: str
+    environment = "here"
+    executor: Any
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
         self.staged = stage_code(folder / "fake")
 
     def task(self, code: str, timeout_s: float = 60, **options: Any) -> Task:
@@ -82,94 +84,106 @@ class AnyCells(ABC):
             **options,
         )
 
-    @abstractmethod
-    def __call__(self, code: str, timeout_s: float = 60, **options: Any) -> Answer: ...
+    def __call__(self, code: str, timeout_s: float = 60, **options: Any) -> Answer:
+        answer: Answer = self.executor.run(self.task(code, timeout_s, **options))
+        return answer
 
     def result(self, code: str, **options: Any) -> dict[str, Any]:
-        """What the code put into `result`."""
+        """Return what the code put into `result`."""
         answer = self(code, **options)
         assert answer.result is not None, (answer.ended.how, answer.ended.log)
         return answer.result
 
     def attempts(self, code: str, reads: tuple[Path, ...] = (), **request: Any) -> dict[str, str]:
-        """What each attempt of the code achieved, or its error's name."""
+        """Return what each attempt of the code achieved, or its error's name."""
         return self.result(ATTEMPT + textwrap.dedent(code), request=request, reads=reads)
+
+    def linking(self) -> AbstractContextManager[Path]:
+        found: AbstractContextManager[Path] = self.executor.linking(self.environment)
+        return found
+
+    @property
+    @abstractmethod
+    def is_container(self) -> bool: ...
 
 
 class Cells(AnyCells):
-    """Cells of one image."""
+    """Containers of one image."""
 
-    environment = "here"
+    is_container = True
 
     def __init__(self, engine: Engine, image: str, folder: Path, limits: SandboxLimits = LIMITS) -> None:
         super().__init__(folder)
-        self.executor = DockerExecutor(engine, folder / "project", folder / "cache", 2, limits=limits)
+        self.executor: DockerExecutor = DockerExecutor(engine, folder / "project", folder / "cache", 2, limits=limits)
         self.executor.worker = self.staged
         self.executor._images[self.environment] = image
 
-    def __call__(self, code: str, timeout_s: float = 60, **options: Any) -> Answer:
-        return self.executor.run(self.task(code, timeout_s, **options))
+
+class OwnPython(VenvExecutor):
+    """Tasks of the tests' own Python."""
+
+    def python(self, environment: str) -> Path:
+        return Path(sys.executable)
 
 
-class BundleCells(AnyCells):
-    """Cells of an unpacked bundle, as root or as a user without rights."""
+class BwrapCells(AnyCells):
+    """Sandboxes of bubblewrap, with this machine's Python; `user`: of a process of that user, in place of ours."""
 
-    environment = BUNDLED
+    is_container = False
 
-    def __init__(self, unpacked: Path, folder: Path, user: int | None) -> None:
+    def __init__(self, bwrap: Bwrap | None, folder: Path, user: int | None = None) -> None:
         super().__init__(folder)
-        self.user, self.bundle = user, load_bundle(unpacked)
-        if user is not None:
-            for path in [folder, *folder.rglob("*")]:
-                os.chown(path, user, user)
-        self.namespaces = forked(lambda: probe_namespaces(self.bundle.maker), user)
+        self.user = user
+        self.executor: OwnPython = OwnPython(folder / "cache", 2, bwrap=bwrap, limits=LIMITS)
+        self.executor.worker = self.staged
+        self._open()
+
+    def _open(self) -> None:
+        for path in [self.folder, *self.folder.rglob("*")] if self.user else []:
+            os.chown(path, self.user or 0, self.user or 0)
+
+    @contextlib.contextmanager
+    def linking(self) -> Iterator[Path]:
+        with super().linking() as link:
+            for path in (link, link.parent) if self.user else ():
+                os.chown(path, self.user or 0, self.user or 0)
+            yield link
 
     def __call__(self, code: str, timeout_s: float = 60, **options: Any) -> Answer:
-        task = self.task(code, timeout_s, **options)
-
-        def run() -> Answer:
-            sys.executable = str(self.bundle.maker.python)  # as the command that a bundle brings; any user may run it
-            executor = BundleExecutor(self.bundle, self.namespaces, self.folder / "project", self.folder / "cache", 2)
-            executor.worker = self.staged
-            return executor.run(task)
-
-        answer: Answer = forked(run, self.user)
-        return answer
+        self._open()
+        return forked(lambda: super(BwrapCells, self).__call__(code, timeout_s, **options), self.user)
 
 
-def forked(function: Callable[[], Any], user: int | None) -> Any:
-    """What a function gives in a child process, as another user; InfrastructureError as it was raised there."""
+def forked(function: Callable[[], Answer], user: int | None) -> Answer:
+    """Return what a function gives in a child process of another user, who can read the system's Python alone."""
+    if user is None:
+        return function()
     ours, theirs = os.pipe()
     child = os.fork()
     if not child:
-        os.close(ours)
         try:
-            if user is not None:
-                os.setgroups([])
-                os.setresgid(user, user, user)
-                os.setresuid(user, user, user)
-            answer = ("value", function())
-        except InfrastructureError as error:
-            answer = ("infrastructure", error.message)
+            os.setgroups([])
+            os.setresgid(user, user, user)
+            os.setresuid(user, user, user)
+            sys.executable = SYSTEM_PYTHON
+            answer: object = function()
         except BaseException as error:
-            answer = ("error", repr(error))
+            answer = repr(error)
         with open(theirs, "wb") as file:
             pickle.dump(answer, file)
         os._exit(0)
     os.close(theirs)
     with open(ours, "rb") as file:
-        kind, value = pickle.load(file)
+        value = pickle.load(file)
     os.waitpid(child, 0)
-    if kind == "infrastructure":
-        raise InfrastructureError(value)
-    assert kind == "value", value
+    assert isinstance(value, Answer), value
     return value
 
 
-def achieved(result: dict[str, str]) -> dict[str, str]:
+def achieved(result: Mapping[str, str]) -> dict[str, str]:
     return {name: said for name, said in result.items() if said.startswith("achieved")}
 
 
 def asleep() -> list[int]:
-    """Processes of this machine that a cell left asleep."""
+    """Return the processes of this machine that a cell left asleep."""
     return [process for process, words in command_lines().items() if SLEEP_S in words]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-import sys
-import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,19 +14,18 @@ from harness.config.environments import PYPI
 from harness.config.matrix import Matrix, load_matrix
 from harness.config.pins import ensure_pins
 from harness.config.plan import PlannedEnvironment
-from harness.errors import HarnessError, InfrastructureError
-from harness.isolate.docker.engine import Engine
-from harness.isolate.docker.executor import DockerExecutor
-from harness.isolate.docker.images import base_identity, build_image
-from harness.isolate.namespaces import ENTER
+from harness.errors import HarnessError
+from harness.isolate.bwrap import grant
+from harness.isolate.docker import DockerExecutor
+from harness.isolate.engine import Engine
+from harness.isolate.images import base_identity, build_image
 from harness.isolate.sandbox import SandboxLimits
 from harness.tools import cache_folder
 from tests.conftest import ROOT
-from tests.container.cells import BUNDLED, AnyCells, BundleCells, Cells
+from tests.container.cells import SYSTEM_PYTHON, AnyCells, BwrapCells, Cells
 from tests.container.engines import SecondEngine
-from tests.container.unpacked import NOBODY, readable
-from tests.projects import attempt
 
+NOBODY = 65534
 BASE = os.environ.get("HARNESS_TEST_BASE", "kernel-matrix/base:bookworm-cuda12.4")
 
 
@@ -76,61 +73,36 @@ def image(engine: Engine, matrix: Matrix, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture(scope="session")
-def place(image: str) -> Iterator[Path]:
-    """The folder of a bundle of that image, packed fast, and of what it was unpacked to, which anybody may read."""
-    if shutil.which("zstd") is None:
-        pytest.skip("no zstd here: apt-get install zstd")
-    folder = Path(tempfile.mkdtemp(prefix="kernel-matrix-bundle-"))
-    folder.chmod(0o755)
-    try:
-        options = ["--arch=90", "--torch=2.5.0", "--level=3", "--part-mb=100", f"--base-image={BASE}"]
-        code, said = attempt([sys.executable, "-m", "harness", "bundle", *options, f"--out={folder / 'out'}"])
-        assert code == 0 and f"proven {BUNDLED}: 5 results bit for bit" in said, said
-        code, said = attempt(["sh", folder / "out" / "unpack.sh", "--any-gpu", folder / "there"])
-        assert code == 0, said
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@pytest.fixture(scope="session")
-def unpacked(place: Path) -> Path:
-    return place / "there"
-
-
-@pytest.fixture(scope="session")
 def cells(engine: Engine, image: str, tmp_path_factory: pytest.TempPathFactory) -> Cells:
     return Cells(engine, image, tmp_path_factory.mktemp("cells"))
 
 
-@contextlib.contextmanager
-def opened(unpacked: Path, who: str) -> Iterator[BundleCells]:
-    if who == "nobody" and not readable(ENTER):
-        pytest.skip(f"another user cannot read {ENTER}")
-    folder = Path(tempfile.mkdtemp(prefix="kernel-matrix-cells-"))
-    try:
-        yield BundleCells(unpacked, folder, NOBODY if who == "nobody" else None)
-    except InfrastructureError as error:
-        pytest.skip(f"this machine refuses {who} a root of its own: {error.message}")
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+def make_bwrap_cells(folder: Path, *, rootless: bool) -> BwrapCells:
+    """Return sandboxes of bubblewrap, in a user namespace or as another user. A skip says why there are none."""
+    found, why = grant()
+    if found is None or (not rootless and os.geteuid() != 0):
+        pytest.skip(f"no sandbox here: {why or 'not root'}")
+    if not rootless or os.geteuid() != 0:
+        return BwrapCells(found, folder)
+    if not Path(SYSTEM_PYTHON).exists():
+        pytest.skip(f"no {SYSTEM_PYTHON} here, and another user cannot read this Python")
+    for parent in (folder, *folder.parents[:3]):
+        parent.chmod(parent.stat().st_mode | 0o011)
+    return BwrapCells(replace(found, rootless=True, options=()), folder, NOBODY)
 
 
-@pytest.fixture(scope="module", params=["root", "nobody"])
-def bundle_cells(request: pytest.FixtureRequest, unpacked: Path) -> Iterator[BundleCells]:
-    """Cells of the bundle: of root's, and of a user without rights where this machine lets one have namespaces."""
-    with opened(unpacked, request.param) as found:
-        yield found
+@pytest.fixture(scope="module", params=["root", "rootless"])
+def bwrap_cells(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> BwrapCells:
+    return make_bwrap_cells(tmp_path_factory.mktemp("bwrap"), rootless=request.param == "rootless")
 
 
-@pytest.fixture(scope="module", params=["container", "root", "nobody"])
-def any_cells(request: pytest.FixtureRequest) -> Iterator[AnyCells]:
-    """Cells of each kind."""
+@pytest.fixture(scope="module", params=["container", "root", "rootless"])
+def any_cells(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AnyCells:
+    """Sandboxes of each kind."""
     if request.param == "container":
-        yield request.getfixturevalue("cells")
-        return
-    with opened(request.getfixturevalue("unpacked"), request.param) as found:
-        yield found
+        found: AnyCells = request.getfixturevalue("cells")
+        return found
+    return make_bwrap_cells(tmp_path_factory.mktemp("bwrap"), rootless=request.param == "rootless")
 
 
 @pytest.fixture(scope="session")
@@ -143,9 +115,7 @@ def second(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     started = SecondEngine(tmp_path_factory.mktemp("second"), size="4g")
     try:
         archive = started.folder / "disk" / "base.tar"
-        with engine.client() as client, archive.open("wb") as file:
-            for block in client.images.get(BASE).save(named=True):
-                file.write(block)
+        engine.call("save", f"--output={archive}", BASE, timeout_s=600)
         started.docker("load", "--input", str(archive))
         archive.unlink()
         yield started

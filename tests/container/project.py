@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -10,9 +9,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-import docker
-
-from harness.isolate.docker.engine import OWNER
+from harness.isolate.engine import OWNER
 from tests.candidates.hostile import PROBLEM
 from tests.conftest import ROOT
 from tests.container.conftest import BASE
@@ -22,7 +19,7 @@ DOCKER = ("--executor=docker", f"--base-image={BASE}")
 # Gives a harness up to two seconds, instead of minutes, to find an engine that went away.
 IMPATIENT = """\
 import sys
-from harness.isolate.docker import executor
+from harness.isolate import docker as executor
 executor.AWAY_S = 2.0
 from harness.cli.main import main
 sys.exit(main(sys.argv[1:]))
@@ -60,10 +57,10 @@ def docker_run(project: Path, *arguments: str, variables: Mapping[str, str] = {}
 
 def containers_of(pid: int, address: str | None = None) -> list[str]:
     """Containers, also stopped ones, of a harness's process, on this machine's engine or another."""
-    client = docker.DockerClient(base_url=address) if address else docker.DockerClient()
-    with contextlib.closing(client):
-        found = client.api.containers(all=True, filters={"label": OWNER})
-        return [entry["Id"] for entry in found if f"/{pid}/" in entry["Labels"][OWNER]]
+    host = [f"--host={address}"] if address else []
+    words = ["ps", "--all", "--no-trunc", f"--filter=label={OWNER}", f'--format={{{{.ID}}}} {{{{.Label "{OWNER}"}}}}']
+    listed = subprocess.run(["docker", *host, *words], check=True, capture_output=True, text=True).stdout
+    return [line.split()[0] for line in listed.splitlines() if f"/{pid}/" in line]
 
 
 # It stays a while in validation and in each launch, and says so, so that a test can come between.

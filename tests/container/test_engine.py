@@ -16,9 +16,9 @@ from harness.config.matrix import Matrix
 from harness.config.plan import PlannedEnvironment
 from harness.errors import HarnessError, InfrastructureError, Unrecorded
 from harness.isolate import Answer
-from harness.isolate.docker import executor
-from harness.isolate.docker.engine import Engine
-from harness.isolate.docker.images import base_identity, build_image
+from harness.isolate import docker as executor
+from harness.isolate.engine import Engine
+from harness.isolate.images import base_identity, build_image
 from harness.schema.storage import Run
 from tests.conftest import ROOT
 from tests.container.cells import LIMITS, Cells

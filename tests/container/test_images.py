@@ -16,9 +16,9 @@ import pytest
 from harness.config.matrix import Matrix
 from harness.config.plan import PlannedEnvironment
 from harness.errors import HarnessError
-from harness.isolate.docker.engine import OWNER, Engine
-from harness.isolate.docker.executor import DockerExecutor
-from harness.isolate.docker.images import BASE_CHANGES, KEY, base_identity, build_image, image_key, image_tag
+from harness.isolate.docker import DockerExecutor
+from harness.isolate.engine import OWNER, Engine
+from harness.isolate.images import BASE_CHANGES, KEY, base_identity, build_image, image_key, image_tag
 from harness.isolate.process import birth, owner
 from tests.conftest import ROOT
 from tests.container.cells import LIMITS

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.isolate.choose import grant
+from harness.isolate.bwrap import grant
 from harness.isolate.host import PYTHON_VARIABLE
 from harness.schema.storage import Run
 from tests.projects import SHIPPED, Finished, head, make_project, outputs, report
@@ -41,9 +41,9 @@ def test_it_is_a_column_of_its_own_with_what_was_observed(finished: tuple[Path, 
     records = {record.id: record for record in run.environments()}
     host = records["host"]
     assert (host.status, host.executor, host.torch, host.pins) == ("ok", "host", "2.5.0", {}), printed
-    namespaces, refusal = grant()
-    assert run.load().sandboxed is (namespaces is not None)
-    assert (namespaces.describe() if namespaces else refusal) in run.load().executor_reason, "the page says so"
+    bwrap, refusal = grant()
+    assert run.load().sandboxed is (bwrap is not None)
+    assert (bwrap.describe() if bwrap else refusal) in run.load().executor_reason, "the page says so"
     assert host.observed and host.observed.torch.startswith("2.5.0")
     assert not [item for item in run.load().fallbacks if item.subject == "host"]
     assert {launch.environment for launch in run.launches()} == set(records)

@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness.isolate.choose import grant
-from harness.isolate.confined import MACHINE, interpreter
-from harness.isolate.namespaces import driver_mounts, write_sandbox
+from harness.isolate.bwrap import Access, Mount, cache_libraries, driver_mounts, grant, interpreter
 from harness.isolate.sandbox import hand_over, sandbox_variables
 from tests.conftest import ROOT
 
@@ -65,28 +63,31 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
 
 
+def read(source: Path, target: Path) -> Mount:
+    return Mount(access=Access.READ, source=str(source), target=str(target))
+
+
 def run(python: Path, folder: Path) -> Any:
     """What KERNEL prints in a sandbox with a driver."""
-    namespaces, why = grant()
-    if namespaces is None:
+    bwrap, why = grant()
+    if bwrap is None:
         pytest.skip(f"this machine grants no sandbox: {why}")
-    out, new = folder / "out", folder / "root"
-    out.mkdir(parents=True), new.mkdir()
-    if not namespaces.rootless:
+    out = folder / "out"
+    out.mkdir(parents=True)
+    if not bwrap.rootless:
         hand_over([out])
     (folder / "kernel.py").write_text(KERNEL)  # Triton reads a kernel's source from its file
-    places = {*interpreter(python), python.parents[1]}
+    driver = driver_mounts()
     mounts = [
-        *driver_mounts(),
-        *(("ro", str(path), str(path)) for path in sorted(places, key=lambda path: len(path.parts))),
-        ("ro", str(ROOT / "harness" / "worker"), "/in/worker/worker"),
-        ("ro", str(folder / "kernel.py"), "/in/kernel.py"),
-        ("run", str(out), "/out"),
+        *driver,
+        *(read(path, path) for path in {*interpreter(python), python.parents[1]}),
+        read(ROOT / "harness" / "worker", Path("/in/worker/worker")),
+        read(folder / "kernel.py", Path("/in/kernel.py")),
+        Mount(access=Access.WRITE, source=str(out), target="/out"),
+        cache_libraries(bwrap, driver, folder / "loader"),
     ]
-    variables = {**sandbox_variables(1), "PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "TRITON_CACHE_DIR": "/out/triton"}
-    command = write_sandbox(
-        folder / "sandbox.json", MACHINE, namespaces, new, mounts, variables, [str(python), "/in/kernel.py"]
-    )
+    variables = {**sandbox_variables(1), "TRITON_CACHE_DIR": "/out/triton"}
+    command = bwrap.enter(mounts, [str(python), "/in/kernel.py"], folder="/out", variables=variables)
     done = subprocess.run(command, env={}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])

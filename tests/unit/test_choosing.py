@@ -12,16 +12,15 @@ from harness.config.environments import PYPI
 from harness.config.matrix import Limits, parse_matrix
 from harness.errors import InfrastructureError, InputError
 from harness.isolate import choose as choosing
-from harness.isolate.bundle.executor import choose_bundled_index, plain_id, unsuitable
-from harness.isolate.bundle.manifest import load_bundle
+from harness.isolate.archive import choose_bundled_index, load_bundle, write_manifest
+from harness.isolate.bwrap import Bwrap
 from harness.isolate.choose import choose_bundle, choose_here, lacking, sandbox_limits, wanted_bundle
-from harness.isolate.docker.connection import EngineGone
-from harness.isolate.docker.engine import EngineFacts
-from harness.isolate.namespaces import Namespaces
+from harness.isolate.engine import EngineFacts, EngineGone
 from harness.run.prepare import bundled_indexes
-from tests.unit.bundles import ALL, ID, make_unpacked
+from tests.unit.test_archive import ID, entry
 from tests.unit.test_host import WITH_HOST
 
+BWRAP = Bwrap(program="bwrap", rootless=False)
 ENGINE = EngineFacts(
     endpoint="unix:///var/run/docker.sock",
     version="27.1",
@@ -43,7 +42,7 @@ def pick(
     """(the executor, the reason) beside an engine with these facts, and with what is wrong with its base."""
     engine = SimpleNamespace(facts=lambda: replace(ENGINE, **facts))
     monkeypatch.setattr(choosing, "Engine", lambda: engine)
-    monkeypatch.setattr(choosing, "grant", lambda: (ALL, ""))
+    monkeypatch.setattr(choosing, "grant", lambda: (BWRAP, ""))
     monkeypatch.setattr(choosing, "base_problem", lambda engine, base: problem(base))
     choice = choose_here(wanted, ["base:1"], gpus)
     assert bool(choice.remedy) is (choice.executor == "venv" and wanted == "auto"), "what would give containers"
@@ -98,7 +97,9 @@ def test_auto_never_makes_a_gpu_vanish(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_virtual_environments_that_were_asked_for_ask_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     never = fails(AssertionError("asked a registry"))
     executor, reason = pick(monkeypatch, "venv", problem=never)
-    assert executor == "venv" and reason.startswith("virtual environments, as asked for; sandboxes as another user")
+    assert executor == "venv" and reason.startswith(
+        "virtual environments, as asked for; sandboxes of bubblewrap as another"
+    )
     assert pick(monkeypatch, problem=never, seccomp=False)[0] == "venv"
 
 
@@ -110,16 +111,7 @@ def test_a_cell_gets_what_the_matrix_says_or_a_share() -> None:
     assert asked.memory_bytes == int(1.5 * (1 << 30)) == asked.output_bytes and asked.processes == 64
 
 
-# -- a bundle --------------------------------------------------------------------------------------------------
-
-H200 = ("NVIDIA H200", "90", "580.159.04")
-
-
-@pytest.fixture
-def unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(choosing, "models", list)
-    monkeypatch.setattr(choosing, "probe_namespaces", lambda bundle: ALL)
-    return make_unpacked(tmp_path / "bundle")
+# -- a bundle -----------------------------------------------------------------------------------------------------
 
 
 def test_a_folder_that_is_named_asks_for_its_executor(tmp_path: Path) -> None:
@@ -139,50 +131,22 @@ def test_contradictions_are_bad_input(tmp_path: Path) -> None:
     assert choosing.BUNDLE_VARIABLE in caught.value.remedy
 
 
-def test_the_reason_tells_date_architecture_and_confinement(unpacked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    choice = choose_bundle(unpacked)
-    assert choice.executor == "bundle" and choice.reason.startswith("a bundle of 2026-01-02 for sm_90; sandboxes")
-    assert "with a filter of system calls" in choice.reason and "network" not in choice.reason
-    few = Namespaces(rootless=True, granted=("pid",))
-    monkeypatch.setattr(choosing, "probe_namespaces", lambda bundle: few)
-    said = choose_bundle(unpacked).reason
-    assert "in a user namespace" in said and "the network is the machine's" in said and "processes are seen" not in said
-
-
-def test_a_machine_of_another_kind_and_a_path_with_a_colon(unpacked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    unpacked.rename(unpacked.with_name("a:b"))
-    with pytest.raises(InputError, match="colon"):
-        choose_bundle(unpacked.with_name("a:b"))
-    unpacked.with_name("a:b").rename(unpacked)
+def test_a_bundle_needs_its_kind_of_machine_and_bubblewrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_manifest(tmp_path, {ID: entry()})
+    monkeypatch.setattr(choosing, "find_bwrap", lambda: BWRAP)
+    choice = choose_bundle(tmp_path)
+    assert choice.executor == "bundle" and choice.sandboxes and "bubblewrap as another user" in choice.reason
+    monkeypatch.setattr(choosing, "find_bwrap", fails(InfrastructureError("there is no bubblewrap", "install it")))
+    with pytest.raises(InfrastructureError, match="no bubblewrap"):
+        choose_bundle(tmp_path)
     monkeypatch.setattr(choosing.platform, "machine", lambda: "aarch64")
     with pytest.raises(InputError, match="this machine is aarch64"):
-        choose_bundle(unpacked)
+        choose_bundle(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("gpus", "said"),
-    [
-        ([], ""),
-        ([H200], ""),
-        ([("T400", "75", "580.1"), H200], ""),
-        ([("NVIDIA A100", "80", "580.1")], "sm_90 alone, and this machine's NVIDIA A100 is sm_80"),
-        ([("NVIDIA H200", "90", "525.9.1")], "driver is 525.9.1; the bundle's CUDA needs 525.60.13"),
-        ([("NVIDIA H200", "90", "1000.1")], ""),
-    ],
-)
-def test_the_gpu_and_its_driver_are_asked_first(
-    unpacked: Path, monkeypatch: pytest.MonkeyPatch, gpus: list[tuple[str, str, str]], said: str
-) -> None:
-    problem, remedy = unsuitable(load_bundle(unpacked), gpus)
-    assert (said in problem and bool(problem) == bool(said)) and bool(remedy) == bool(said)
-    monkeypatch.setattr(choosing, "models", lambda: gpus)
-    if said:
-        with pytest.raises(InfrastructureError):
-            choose_bundle(unpacked)
-
-
-def test_indexes_are_those_it_was_packed_from(unpacked: Path) -> None:
-    there = load_bundle(unpacked)
+def test_indexes_are_those_it_was_packed_from(tmp_path: Path) -> None:
+    write_manifest(tmp_path, {ID: entry()})
+    there = load_bundle(tmp_path)
     assert choose_bundled_index(there, "torch2.5.0-cu121-py311", ID) == (PYPI, True)
     assert choose_bundled_index(there, ID, "other") == (PYPI, False)
     assert choose_bundled_index(there, f"{ID}-r3", "other") == (PYPI, False), "replicas share one"
@@ -195,7 +159,3 @@ def test_indexes_are_those_it_was_packed_from(unpacked: Path) -> None:
         bundled_indexes(parse_matrix(text), there, strict=True)
     indexes, reasons = bundled_indexes(parse_matrix(text), there, strict=False)
     assert indexes == {"torch2.5.0-cu121-py311": PYPI} and "packed" in reasons["torch2.5.0-cu121-py311"]
-
-
-def test_ids_of_replicas() -> None:
-    assert [plain_id(id) for id in (ID, f"{ID}-r12", "host-r1")] == [ID, ID, "host"]

@@ -1,26 +1,21 @@
 from __future__ import annotations
 
-import contextlib
-import http.client
 import os
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
-import docker.errors
 import psutil
 import pytest
-import requests
 
-from harness.errors import InfrastructureError, Interrupted, Unrecorded
+from harness.errors import Interrupted, Unrecorded
 from harness.isolate import Task, read_result
-from harness.isolate.docker import executor as containers
-from harness.isolate.docker.connection import EngineGone, EngineRefused, answering
-from harness.isolate.docker.container import Container, ContainerDied, _frames, open_container
-from harness.isolate.docker.engine import Engine
-from harness.isolate.docker.executor import DockerExecutor, sweep
+from harness.isolate import docker as containers
+from harness.isolate import engine as engines
+from harness.isolate.docker import Counts, DockerExecutor, read_counts, sweep
+from harness.isolate.engine import Engine, EngineGone, EngineRefused, find_gpu_way
 from harness.isolate.process import is_orphan, owner
 from harness.isolate.sandbox import SandboxLimits, sandbox_paths, unconfined
 from harness.schema.environment_records import Confinement
@@ -40,25 +35,21 @@ CONFINED = Confinement(
 
 
 class FakeEngine:
-    def __init__(self, history: dict[str, str] | None = None, leftovers: list[tuple[str, str]] = []) -> None:  # noqa: B006
-        self.address = "unix:///there"
-        self._history, self._leftovers = history, leftovers
+    address = "unix:///there"
+
+    def __init__(self, owners: Mapping[str, str] | None = None, *, is_there: bool = True) -> None:
+        self.is_there, self.owners = is_there, owners or {}
         self.removed: list[str] = []
 
     def answers(self) -> bool:
-        return self._history is not None
+        return self.is_there
 
-    def history(self, _container: str) -> dict[str, str]:
-        return self._history or {}
+    def owned(self, kind: str) -> list[tuple[str, str]]:
+        return list(self.owners.items()) if kind == "container" else []
 
-    def leftovers(self) -> list[tuple[str, str]]:
-        return self._leftovers
-
-    def volumes(self) -> list[tuple[str, str]]:
-        return []
-
-    def remove_container(self, container: str) -> None:
-        self.removed.append(container)
+    def remove(self, _kind: str, name: str) -> bool:
+        self.removed.append(name)
+        return True
 
     def remove_lost(self) -> None:
         pass
@@ -103,36 +94,51 @@ def test_an_owner_that_lives_is_none_of_a_crash() -> None:
 
 def test_only_what_a_crash_left_is_removed() -> None:
     machine = owner().split("/")[0]
-    engine: Any = FakeEngine(leftovers=[("a", owner()), ("b", f"{machine}/{os.getpid()}/1.00"), ("c", "other/1/1.00")])
+    engine: Any = FakeEngine({"a": owner(), "b": f"{machine}/{os.getpid()}/1.00", "c": "other/1/1.00"})
     assert sweep(engine) == 1 and engine.removed == ["b"]
 
 
+V2 = "memory.events max {}\nmemory.events oom_kill {}\npids.events max {}\n"
+V1 = "memory.oom_control oom_kill {}\nmemory.max_usage_in_bytes {}\nmemory.limit_in_bytes 64\npids.events max {}\n"
+
+
 @pytest.mark.parametrize(
-    ("history", "said"),
+    ("text", "counts"),
     [
-        ({"start": "", "oom": "", "die": "137"}, "its memory limit of 1.5 GiB"),
-        ({"start": "", "oom": ""}, "its memory limit of 1.5 GiB"),
-        ({"start": "", "die": "137"}, "its memory limit of 1.5 GiB"),  # by the kernel, before its engine saw why
-        ({"start": "", "kill": "", "die": "137"}, None),  # by somebody
-        ({"start": "", "die": "0"}, None),  # the keeper lost its connection
-        ({"start": ""}, None),
-        ({}, None),  # a new engine knows nothing of it
-        (None, None),  # nobody is there
+        (V2.format(3, 1, 0), Counts(memory_kills=1)),
+        (V2.format(0, 1, 7), Counts(refused_processes=7)),  # the machine's memory was short, not its own
+        (V1.format(2, 64, 0), Counts(memory_kills=2)),
+        (V1.format(2, 63, 5), Counts(refused_processes=5)),
+        ("memory.events oom_kill x\nnonsense\n\0\n", Counts()),
+        ("", Counts()),
     ],
 )
-def test_what_ended_a_cell_is_its_limit_or_nothing_of_its_own(
-    tmp_path: Path, history: dict[str, str] | None, said: str | None
-) -> None:
-    cells = executor(tmp_path, FakeEngine(history))
-    dead: Any = SimpleNamespace(container="c")
-    if said is not None:
-        assert cells._why_it_died(dead, ContainerDied("x")) == said
-        return
-    with pytest.raises(EngineGone):
-        cells._why_it_died(dead, ContainerDied("x"))
+def test_what_the_kernel_counted(text: str, counts: Counts) -> None:
+    assert read_counts(text) == counts
 
 
-def test_a_verb_is_tried_again_and_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+LIMITED = {
+    "its memory limit": (Counts(memory_kills=1), {"status": "ok"}, False, "its memory limit of 1.5 GiB"),
+    "memory, of all at once": (Counts(), None, True, "its memory limit of 1.5 GiB"),
+    "processes": (Counts(refused_processes=1), {"status": "crashed"}, False, "its limit of 64 processes"),
+    "processes, survived": (Counts(refused_processes=1), {"status": "ok"}, False, ""),
+    "output": (Counts(), {"status": "crashed", "message": "File too large"}, False, "its output limit of"),
+    "none": (Counts(), {"status": "crashed", "message": "wrong"}, False, ""),
+}
+
+
+@pytest.mark.parametrize("name", LIMITED)
+def test_the_limit_that_ended_a_task_is_named(tmp_path: Path, name: str) -> None:
+    counts, result, oom, said = LIMITED[name]
+    found = executor(tmp_path, FakeEngine())._limit(task_in(tmp_path), counts, result, oom=oom)
+    assert found.startswith(said) and bool(found) is bool(said)
+
+
+def task_in(folder: Path) -> Task:
+    return Task(environment="e", name="v", request=made(), scratch=folder / "s", log=folder / "l", timeout_s=1)
+
+
+def test_a_task_is_tried_again_and_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(containers, "AWAY_S", 0.2)
     tried: list[int] = []
 
@@ -140,32 +146,43 @@ def test_a_verb_is_tried_again_and_given_up(tmp_path: Path, monkeypatch: pytest.
         tried.append(1)
         raise EngineGone("cut off")
 
-    task = Task(environment="e", name="v", request=made(), scratch=tmp_path / "s", log=tmp_path / "l", timeout_s=1)
-
-    def attempts(history: dict[str, str] | None) -> int:
-        cells = executor(tmp_path, FakeEngine(history))
+    def attempts(*, is_there: bool) -> int:
+        cells = executor(tmp_path, FakeEngine(is_there=is_there))
         monkeypatch.setattr(cells, "_attempt", fails)
         tried.clear()
         with pytest.raises(Unrecorded, match="at unix:///there went away: cut off") as caught:
-            cells.run(task)
-        assert "the same command" in caught.value.remedy and not task.scratch.exists()
+            cells.run(task_in(tmp_path))
+        assert "the same command" in caught.value.remedy and not (tmp_path / "s").exists()
         return len(tried)
 
-    assert attempts({}) == 3 and attempts(None) == 1
-    cells = executor(tmp_path, FakeEngine({}))
+    assert attempts(is_there=True) == 3 and attempts(is_there=False) == 1
+    cells = executor(tmp_path, FakeEngine())
     monkeypatch.setattr(cells, "_attempt", fails)
     tried.clear()
-    answer = cells.run(replace(task, link=Path("/volume")))
+    answer = cells.run(replace(task_in(tmp_path), link=Path("/volume")))
     assert answer.result is None and answer.ended.from_outside and len(tried) == 1, "not without the other"
 
 
 def test_a_run_that_was_stopped_tries_nothing(tmp_path: Path) -> None:
-    engine: Any = FakeEngine(leftovers=[("mine", owner()), ("other", "x/1/1")])
+    engine: Any = FakeEngine({"mine": owner(), "other": "x/1/1"})
     cells = executor(tmp_path, engine)
     cells.stop()
     assert engine.removed == ["mine"]
     with pytest.raises(Interrupted):
         cells.run(None)  # type: ignore[arg-type]
+
+
+SPECIFIED = "cdiVersion: 0.5.0\nkind: nvidia.com/gpu\n"
+
+
+def test_how_an_engine_hands_gpus_over(tmp_path: Path) -> None:
+    (tmp_path / "nvidia.yaml").write_text(SPECIFIED)
+    here = {"CDISpecDirs": [str(tmp_path), str(tmp_path / "nowhere")]}
+    assert find_gpu_way({"Runtimes": {"nvidia": {}, "runc": {}}}, local=True) == "nvidia"
+    assert find_gpu_way({"DiscoveredDevices": [{"ID": "nvidia.com/gpu=0"}]}, local=False) == "cdi"
+    assert find_gpu_way(here, local=True) == "cdi" and find_gpu_way(here, local=False) == ""
+    (tmp_path / "nvidia.yaml").write_text("kind: other.com/device\n")
+    assert find_gpu_way(here, local=True) == find_gpu_way({}, local=True) == ""
 
 
 def test_places_of_a_request(tmp_path: Path) -> None:
@@ -189,116 +206,38 @@ def test_places_of_a_request(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("raised", "expected"),
-    [
-        (requests.exceptions.ConnectionError("refused"), EngineGone),
-        (requests.exceptions.ReadTimeout("slow"), EngineGone),
-        (http.client.IncompleteRead(b""), EngineGone),
-        (ConnectionResetError(), EngineGone),
-        (BrokenPipeError(), EngineGone),
-        (docker.errors.DockerException("Error while fetching server API version"), EngineGone),
-        (docker.errors.APIError("write: no space left on device"), EngineRefused),
-        (docker.errors.APIError("conflict"), EngineRefused),
-        (OSError(28, "No space left on device"), OSError),
-        (ValueError("a fault of ours"), ValueError),
-    ],
+    ("code", "is_there", "expected"), [(0, True, None), (1, True, EngineRefused), (1, False, EngineGone)]
 )
-def test_what_the_sdk_raises_is_one_of_two_errors(raised: Exception, expected: type[Exception]) -> None:
-    with pytest.raises(expected) as caught, answering():
-        raise raised
+def test_a_command_that_fails_is_refused_by_an_engine_that_answers(
+    monkeypatch: pytest.MonkeyPatch, code: int, is_there: bool, expected: type[Exception] | None
+) -> None:
+    def run(words: list[str], **_: Any) -> subprocess.CompletedProcess[bytes]:
+        if words[1] == "version":
+            return subprocess.CompletedProcess(words, 0 if is_there else 1, b"28", b"nobody is there")
+        return subprocess.CompletedProcess(words, code, b"made", b"no space left on device")
+
+    monkeypatch.setattr(engines.subprocess, "run", run)
+    engine = Engine.__new__(Engine)
+    if expected is None:
+        assert engine.call("create") == "made"
+        return
+    with pytest.raises(expected) as caught:
+        engine.call("create")
     assert type(caught.value) is expected
-    if expected is EngineRefused:
-        assert ("disk is full" in str(caught.value)) == ("no space" in str(raised))
-        assert isinstance(caught.value, InfrastructureError)
+    assert ("disk is full" in str(caught.value)) is (expected is EngineRefused)
+    assert engine.remove("container", "c") is is_there
+    if is_there:
+        assert engine.find("image", "x") is None
 
 
-class Said:
-    """A connection on which an engine sends what is given."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    def read(self, size: int) -> bytes:
-        got, self.data = self.data[:size], self.data[size:]
-        return got
-
-
-def frame(kind: int, data: bytes) -> bytes:
-    return bytes([kind, 0, 0, 0]) + len(data).to_bytes(4, "big") + data
-
-
-def cell(*frames: bytes) -> Container:
-    made = Container(None, "c")  # type: ignore[arg-type]
-    made.frames = _frames(Said(b"".join(frames)))  # type: ignore[arg-type]
-    made.socket = SimpleNamespace(sendall=lambda data: None)
-    return made
-
-
-def test_a_keeper_is_heard_in_whatever_pieces() -> None:
-    heard = cell(
-        frame(1, b"memory 2\nproc"),
-        frame(2, b"tar: complains"),
-        frame(1, b"esses 0\nmemory 1\nparcel\nPAR"),
-        frame(1, b"CEL"),
-    )
-    counts, stream = heard.collect()
-    assert counts == {"memory": 2, "processes": 0}
-    assert stream.read() == b"PARCEL" and heard.complaints == b"tar: complains"
-
-
-@pytest.mark.parametrize(
-    "frames",
-    [[], [frame(1, b"memory 1\n")], [frame(1, b"parc")], [frame(1, b"x y\nparcel\n")], [frame(1, b"parcel\n")[:10]]],
-)
-def test_a_keeper_that_ends_early_is_told(frames: list[bytes]) -> None:
-    with pytest.raises(ContainerDied):
-        cell(*frames).collect()
-
-
-@pytest.mark.parametrize("removing", [False, True], ids=["at once", "while it removes"])
-def test_an_engine_that_goes_away_before_a_container_is_attached_is_gone_and_cleared_when_back(removing: bool) -> None:
-    class Away:
-        def create_host_config(self, **_: Any) -> dict[str, Any]:
-            return {}
-
-        def create_container(self, *_: Any, **__: Any) -> dict[str, str]:
-            return {"Id": "c"}
-
-        def attach_socket(self, *_: Any, **__: Any) -> None:
-            raise requests.exceptions.ConnectionError("no such file")
-
-        wait = attach_socket
-
-        def remove_container(self, *_: Any, **__: Any) -> None:
-            if removing:
-                raise docker.errors.APIError("removal is in progress")
-            self.attach_socket()
-
-    class Absent(Engine):
-        info = MappingProxyType({"CgroupVersion": "2"})  # type: ignore[assignment]
-
-        def __init__(self) -> None:
-            self.lost: set[str] = set()
-
-        @contextlib.contextmanager
-        def client(self, timeout_s: float = 0) -> Iterator[Any]:
-            yield SimpleNamespace(api=away)
-
-    away, engine = Away(), Absent()
-    opened = open_container(
-        engine, "image", "", [], limits=LIMITS, input_bytes=0, owner="us", users=(1, 2), compiles=False, gpus=""
-    )
-    with pytest.raises(EngineGone, match="no such file"), opened:
-        pass
+def test_what_could_not_be_removed_is_removed_when_the_engine_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, answers = Engine.__new__(Engine), [False, True]
+    engine.lost = {"c"}
+    monkeypatch.setattr(engine, "remove", lambda kind, name: answers.pop(0))
+    engine.remove_lost()
     assert engine.lost == {"c"}
-    away.remove_container = away.attach_socket  # type: ignore[method-assign]
-    with pytest.raises(EngineGone):
-        engine.remove_lost()
-    removed: list[str] = []
-    away.remove_container = lambda container, **_: removed.append(container)  # type: ignore[method-assign]
     engine.remove_lost()
-    engine.remove_lost()
-    assert removed == ["c"] and not engine.lost, "once it is back, what it may have forgotten to remove is removed"
+    assert not engine.lost
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ def test_a_bundle_that_is_named_is_looked_at_instead(
     monkeypatch.setenv("KERNEL_MATRIX_BUNDLE", str(tmp_path))
     checks = examined(matrix)
     check = checks[f"bundle {tmp_path}"]
-    assert check.needed and not check.ok and "not an unpacked bundle" in check.found and "unpack.sh" in check.remedy
+    assert check.needed and not check.ok and "not a bundle" in check.found and "bundle" in check.remedy
     assert "C++ compiler" not in checks and f"index {PYPI}" not in checks, "the bundle brings them"
     good = Choice(executor="bundle", reason="a bundle of today for sm_90")
     monkeypatch.setattr(doctor, "choose_bundle", lambda folder: good)

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.cluster import local, memory, slurm
+from harness.cluster import local, slurm
 from harness.cluster.engine import State
 from harness.cluster.shards import Shard, plan_shards
 from harness.config.matrix import load_matrix
 from harness.errors import InfrastructureError, InputError
+from harness.preflight import memory
 from tests.unit.sharded import GPU, lay_out, planned
 
 

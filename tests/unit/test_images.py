@@ -11,9 +11,9 @@ from harness.cli.images import _remove
 from harness.config.environments import PYPI, Environment
 from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError
-from harness.isolate.docker import images
-from harness.isolate.docker.engine import BuildFailed, Image
-from harness.isolate.docker.images import (
+from harness.isolate import images
+from harness.isolate.engine import Image
+from harness.isolate.images import (
     KEY,
     Wanted,
     base_identity,
@@ -43,10 +43,8 @@ class FakeEngine:
 
     def __init__(self, *known: Image) -> None:
         self.known = {item.tags[0]: item for item in known}
-        self.built: list[str] = []
         self.pulled: list[str] = []
         self.removed: list[str] = []
-        self.fails = ""
 
     def image(self, name: str) -> Image | None:
         return self.known.get(name)
@@ -64,12 +62,26 @@ class FakeEngine:
     def remove_image(self, name: str) -> None:
         self.removed.append(name)
 
-    def build(self, context: Any, *, tag: str, arguments: Any, labels: Any, log: Any) -> None:
+
+class Builder:
+    """Stands in for `docker build`: it prints, fails, or gives the engine an image."""
+
+    def __init__(self, engine: FakeEngine) -> None:
+        self.engine, self.built, self.code = engine, list[str](), 0
+
+    def run(self, _context: Any, tag: str, _arguments: Any, labels: Any, log: Path) -> int:
         self.built.append(tag)
-        log("Step 1/2 : FROM x\n")
-        if self.fails:
-            raise BuildFailed(self.fails)
-        self.known[tag] = image(tag, **labels)
+        log.write_text("Step 1/2 : FROM x\nit did not work\n")
+        if not self.code:
+            self.engine.known[tag] = image(tag, **labels)
+        return self.code
+
+
+@pytest.fixture
+def builder(monkeypatch: pytest.MonkeyPatch) -> Builder:
+    found = Builder(FakeEngine())
+    monkeypatch.setattr(images, "run_build", found.run)
+    return found
 
 
 @pytest.fixture
@@ -112,22 +124,21 @@ def test_a_base_is_known_by_its_digest_or_by_its_layers() -> None:
     assert base_problem(engine, "base:1") == "" and base_problem(engine, "base:3") == "denied"  # type: ignore[arg-type]
 
 
-def test_an_image_is_built_once(pins: Path, tmp_path: Path) -> None:
-    engine: Any = FakeEngine()
+def test_an_image_is_built_once(builder: Builder, pins: Path, tmp_path: Path) -> None:
+    engine: Any = builder.engine
     first, reused = build_image(engine, planned(), pins, cache=tmp_path, base=DIGEST)
     assert not reused and first.labels[KEY] == image_key(planned(), pins, DIGEST)
     assert build_image(engine, planned(), pins, cache=tmp_path, base=DIGEST) == (first, True)
-    assert len(engine.built) == 1
+    assert len(builder.built) == 1
     engine.known[first.tags[0]] = image(first.tags[0], **{KEY: "edited"})
     _, reused = build_image(engine, planned(), pins, cache=tmp_path, base=DIGEST)
-    assert not reused and len(engine.built) == 2
+    assert not reused and len(builder.built) == 2
 
 
-def test_a_build_that_fails_leaves_its_log(pins: Path, tmp_path: Path) -> None:
-    engine: Any = FakeEngine()
-    engine.fails = "it did not work"
+def test_a_build_that_fails_leaves_its_log(builder: Builder, pins: Path, tmp_path: Path) -> None:
+    builder.code = 1
     with pytest.raises(InfrastructureError, match="it did not work"):
-        build_image(engine, planned(), pins, cache=tmp_path, base=DIGEST)
+        build_image(builder.engine, planned(), pins, cache=tmp_path, base=DIGEST)  # type: ignore[arg-type]
     assert "FROM x" in next((tmp_path / "images").glob("*.log")).read_text()
 
 
@@ -147,7 +158,7 @@ def test_the_context_is_the_recipe_the_pins_and_uv_and_nothing_of_the_project(
             names = {member.name: member.mode & 0o111 for member in tar}
             held = tar.extractfile("certificates.pem")
             assert held is not None and held.read() == (b"of the site" if given else b"")
-        assert set(names) == {"Dockerfile", "install.sh", "uv", "certificates.pem", "pins.txt", "wheels/none"}
+        assert set(names) == {"Dockerfile", "install.sh", "uv", "certificates.pem", "pins.txt", "wheels", "wheels/none"}
         assert names["install.sh"] and names["uv"] and not names["pins.txt"]
 
 
@@ -164,13 +175,17 @@ PRINTED = {
 
 
 @pytest.mark.parametrize("line", PRINTED)
-def test_what_a_builder_printed_is_explained(line: str) -> None:
-    own = ["Step 9/9 : RUN install", "---> Running in 0123", line, "Removing intermediate container 0123"]
-    error = explain("tag:1", "base:1", "The command '/bin/sh -c install' returned a non-zero code: 2", own, "x/log")
+def test_what_a_builder_printed_is_explained(tmp_path: Path, line: str) -> None:
+    log = tmp_path / "log"
+    log.write_text(
+        f"Step 9/9 : RUN install\n---> Running in 0123\n\x1b[91m{line}\nRemoving intermediate container 01\n"
+    )
+    error = explain("tag:1", "base:1", log, 1)
     assert error.message.startswith("tag:1: ") and PRINTED[line] in error.message and error.remedy and error.code == 30
     assert line in error.message and "/bin/sh -c" not in error.message
-    last = explain("tag:1", "base:1", "the last words", ["Step 1/1 : FROM x"], "x/log")
-    assert "the last words" in last.message and last.remedy == "the whole log: x/log"
+    log.write_text("Step 1/1 : FROM x\n")
+    last = explain("tag:1", "base:1", log, 7)
+    assert "exited with 7" in last.message and str(log) in last.remedy
 
 
 def test_removing_keeps_what_the_matrix_uses_and_bases_unless_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,8 +13,7 @@ import psutil
 import pytest
 
 from harness.isolate import process
-from harness.isolate.logs import LOG_LIMIT_BYTES
-from harness.isolate.process import MARK, Ended, Gate, clean_environment, run_child, tail
+from harness.isolate.process import LOG_LIMIT_BYTES, MARK, Ended, Gate, clean_environment, run_child, tail
 
 pytestmark = pytest.mark.process
 

@@ -15,7 +15,6 @@ import pytest
 from harness.errors import UNDECIDED
 from harness.isolate import Answer
 from harness.isolate.base import mismatch
-from harness.isolate.bundle.slim import components_of, python_files
 from harness.isolate.process import Ended
 from harness.run.context import failure
 from harness.schema.records import Status, ValidationRecord
@@ -91,30 +90,6 @@ def test_a_file_is_whole_as_any_of_its_owners_brought_it(tmp_path: Path, monkeyp
     (site / "bin" / "wheel").write_text("three")
     assert wheels.damaged(1) == [str(site / "bin" / "wheel")]
     assert list(wheels.installed()) == ["setuptools", "wheel"]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "import triton\n",
-        "import torch, triton\n",
-        "import torch as t, triton.language as tl\n",
-        "def f():\n    from triton import jit\n",
-        "importlib.import_module('triton')\n",
-        "f = torch.compile(g)\n",
-    ],
-)
-def test_an_archive_keeps_what_a_project_imports(tmp_path: Path, text: str) -> None:
-    (tmp_path / "solutions" / "level1").mkdir(parents=True)
-    (tmp_path / "solutions" / "level1" / "one.py").write_text(text)
-    for hidden in (".venv/lib/x.py", "reports/x.py", "env/x.py"):
-        (tmp_path / hidden).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / hidden).write_text("import triton\n")
-    (tmp_path / "env" / "pyvenv.cfg").touch()
-    files = list(python_files(tmp_path))
-    assert [path.name for path in files] == ["one.py"]
-    assert "triton" in components_of([], [path.read_text() for path in files])
-    assert "triton" not in components_of([], ["# triton\nimport tritonize\nx = 'import triton'\n"])
 
 
 # What ended it, and who failed, in one version or in both.

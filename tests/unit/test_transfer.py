@@ -43,8 +43,7 @@ def test_what_is_packed_comes_out(tmp_path: Path) -> None:
     (source / ".part").write_bytes(b"being written")
     (source / "link").symlink_to("/etc/passwd")
     stream = io.BytesIO()
-    size = pack(stream, [("in/folder", source), ("in/one", source / "deep" / "file"), ("in/bytes", b"xyz")])
-    assert size == len(stream.getvalue())
+    pack(stream, [("in/folder", source), ("in/one", source / "deep" / "file"), ("in/bytes", b"xyz")])
     stream.seek(0)
     unpack(stream, {"in": tmp_path / "out"}, **ROOMY)
     found = everything(tmp_path / "out")
@@ -70,7 +69,7 @@ def test_the_same_contents_give_the_same_bytes(tmp_path: Path) -> None:
         archives.append(stream.getvalue())
     assert archives[0] == archives[1]
     with tarfile.open(fileobj=io.BytesIO(archives[0])) as tar:
-        assert {m.name: oct(m.mode) for m in tar} == {"out/w0": "0o777", "x/a": "0o755", "x/b": "0o644"}
+        assert {m.name: oct(m.mode) for m in tar} == {"out/w0": "0o777", "x": "0o755", "x/a": "0o755", "x/b": "0o644"}
         assert {(m.uid, m.gid, m.uname, m.mtime) for m in tar} == {(0, 0, "", 0)}
 
 
@@ -178,3 +177,26 @@ def test_paths_of_a_request_are_moved() -> None:
         "g": "text with /project in it",
         "/project": True,
     }
+
+
+def test_a_hard_link_is_a_copy_of_what_came_before_and_of_nothing_else(tmp_path: Path) -> None:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as tar:
+        for name, kind, linked in (
+            ("w0/first", tarfile.REGTYPE, ""),
+            ("w0/again", tarfile.LNKTYPE, "w0/first"),
+            ("w0/later", tarfile.LNKTYPE, "w0/nowhere"),
+            ("w0/outside", tarfile.LNKTYPE, "../secret"),
+        ):
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, linked
+            member.size = 4 if kind == tarfile.REGTYPE else 0
+            tar.addfile(member, io.BytesIO(b"text"))
+    (tmp_path / "secret").write_text("secret")
+    stream.seek(0)
+    unpack(stream, {"w0": tmp_path / "out"}, **ROOMY)
+    found = {path.name: path.read_text() for path in (tmp_path / "out").iterdir()}
+    assert found == {"first": "text", "again": "text", "later": "", "outside": ""}
+    stream.seek(0)
+    with pytest.raises(Refused, match="bytes"):
+        unpack(stream, {"w0": tmp_path / "other"}, limit_bytes=7, limit_files=10)

@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -17,8 +17,7 @@ from harness.config.matrix import Matrix
 from harness.config.pins import index_options, known_pins, pins_path, wheel_of
 from harness.config.plan import PlannedEnvironment
 from harness.errors import HarnessError, InfrastructureError, InputError
-from harness.isolate.docker.connection import FULL_REMEDY, context_name
-from harness.isolate.docker.engine import LABEL, NO_BASE_REMEDY, BuildFailed, Engine, Image
+from harness.isolate.engine import FULL_REMEDY, LABEL, NO_BASE_REMEDY, Engine, Image
 from harness.isolate.transfer import pack
 from harness.tools import cache_lock, output_of, uv_command
 from harness.worker import protocol
@@ -151,37 +150,15 @@ def build_image(
         labels = {KEY: key, ENVIRONMENT: environment.id, BASE: environment.spec.base_image}
         log = cache / "images" / f"{environment.id}-{key[:12]}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile() as context, log.open("w") as written:
+        with tempfile.TemporaryFile() as context:
             build_context(context, pins, wheel)
-            _build(engine, context, tag, arguments, labels, written)
+            code = run_build(context, tag, arguments, labels, log)
+        if code:
+            raise explain(tag, arguments["BASE"], log, code)
         image = engine.image(tag)
         if image is None:
             raise InfrastructureError(f"{tag}: built, but the engine does not have it", "nox -s images -- build")
         return image, False
-
-
-def _build(
-    engine: Engine,
-    context: IO[bytes],
-    tag: str,
-    arguments: Mapping[str, str],
-    labels: Mapping[str, str],
-    written: IO[str],
-) -> None:
-    lines: list[str] = []
-
-    def log(text: str) -> None:
-        text = COLOURS.sub("", text)
-        written.write(text)
-        lines.extend(line.strip() for line in text.splitlines() if line.strip())
-
-    try:
-        if has_buildkit():
-            _build_with_buildkit(context, tag, arguments, labels, log)
-        else:
-            engine.build(context, tag=tag, arguments=arguments, labels=labels, log=log)
-    except BuildFailed as error:
-        raise explain(tag, arguments["BASE"], str(error), lines, written.name) from None
 
 
 # What a builder printed: a pattern, the error that it means, how many of the last characters stand in it, what to do.
@@ -209,11 +186,12 @@ FAILURES = (
 )
 
 
-def explain(tag: str, base: str, problem: str, lines: list[str], log: str) -> InfrastructureError:
-    """The error for what a builder printed: no base, a wrong hash, no network, a full disk, or else its last words."""
-    text = "\n".join([*lines[-40:], problem])
-    last = [line for line in [*lines[-12:], problem] if not BUILDERS_OWN.match(line)]
-    words = " ".join(" ".join(dict.fromkeys(last or [problem])).split())[-700:]
+def explain(tag: str, base: str, log: Path, code: int) -> InfrastructureError:
+    """Return the error for what a builder printed: no base, a wrong hash, no network, a full disk, or other words."""
+    lines = [line.strip() for line in COLOURS.sub("", log.read_text(errors="replace")).splitlines() if line.strip()]
+    text = "\n".join(lines[-40:])
+    last = [line for line in lines[-12:] if not BUILDERS_OWN.match(line)] or [f"docker build exited with {code}"]
+    words = " ".join(" ".join(dict.fromkeys(last)).split())[-700:]
     wheel = re.search(r"[Hh]ash mismatch for `?([^`\s]+)", text)
     _, message, characters, remedy = next(failure for failure in FAILURES if re.search(failure[0], text))
     named = wheel[1] if wheel else "a wheel"
@@ -221,37 +199,29 @@ def explain(tag: str, base: str, problem: str, lines: list[str], log: str) -> In
     return InfrastructureError(f"{tag}: {error}", remedy.format(log=log))
 
 
-def builder() -> str:
-    """buildx's name for the engine's own BuildKit: the context's."""
-    return "default" if os.environ.get("DOCKER_HOST") else context_name()
+def run_build(context: IO[bytes], tag: str, arguments: Mapping[str, str], labels: Mapping[str, str], log: Path) -> int:
+    """Run `docker build`, and return its exit code.
 
-
-def has_buildkit() -> bool:
-    """Whether `docker` here drives BuildKit; the engine's classic builder needs no program."""
-    return output_of(["docker", "buildx", "version"]) is not None
-
-
-def _build_with_buildkit(
-    context: IO[bytes],
-    tag: str,
-    arguments: Mapping[str, str],
-    labels: Mapping[str, str],
-    log: Callable[[str], None],
-) -> None:
-    # The engine's own BuildKit: one in a container of its own would see neither the base nor the host's network.
-    command = ["docker", "buildx", "build", f"--builder={builder()}", "--load", "--progress=plain", "--network=host"]
-    command.append(f"--tag={tag}")
+    The build has the network of the engine's host: proxies on its loopback and private resolvers work there too.
+    """
+    command = ["docker", "build", "--network=host", f"--tag={tag}", "--force-rm"]
     command += [f"--build-arg={name}={value}" for name, value in arguments.items()]
     command += [f"--label={name}={value}" for name, value in labels.items()]
-    context.seek(0)
-    done = subprocess.Popen(
-        [*command, "-"], stdin=context, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
-    )
-    assert done.stdout is not None
-    for line in done.stdout:
-        log(line)
-    if done.wait():
-        raise BuildFailed(f"docker buildx build exited with {done.returncode}")
+    # The engine's own BuildKit: one in a container of its own would see neither the base nor the host's network.
+    builder = "default" if os.environ.get("DOCKER_HOST") else find_context()
+    with log.open("wb") as written:
+        done = subprocess.run(
+            [*command, "-"],
+            stdin=context,
+            stdout=written,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "BUILDX_BUILDER": builder, "BUILDKIT_PROGRESS": "plain"},
+        )
+    return done.returncode
+
+
+def find_context() -> str:
+    return (output_of(["docker", "context", "show"]) or "default").strip()
 
 
 def make_base(engine: Engine) -> Image:
@@ -263,7 +233,7 @@ def make_base(engine: Engine) -> Image:
         done = subprocess.run([str(RECIPE / "base" / "make.sh"), str(tar)])
         if done.returncode:
             raise InfrastructureError("docker/base/make.sh failed: see above", "docker/base/README.md")
-        engine.import_image(str(tar), tag=BASE_TAG, changes=BASE_CHANGES)
+        engine.import_image(tar, tag=BASE_TAG, changes=BASE_CHANGES)
     image = engine.image(BASE_TAG)
     if image is None:
         raise InfrastructureError(f"{BASE_TAG}: imported, but the engine does not have it", "docker images")
