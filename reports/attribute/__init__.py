@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from reports.attribute.cases import cases
 from reports.attribute.causes import Cause, order
-from reports.attribute.facts.cases import cases
+from reports.attribute.costs import leaning, memory_causes
 from reports.attribute.precedence import correctness_causes, time_causes
-from reports.attribute.rules.latency import leaning
-from reports.attribute.rules.memory_use import memory_causes
 from reports.compare.rows import compare
 from reports.compare.two_runs import changed_sources
 from reports.load.evidence import Evidence, load_evidence

@@ -8,13 +8,11 @@ from collections.abc import Iterable, Sequence
 from harness.schema.run_records import WorkloadInfo
 from reports import model
 from reports.attribute import figures, thresholds
-from reports.attribute.causes import Figure, RuledOut
-from reports.attribute.facts.cases import CaseFacts
-from reports.attribute.facts.cells import CellFacts
-from reports.attribute.facts.experiments import Conditions, Finding, LengthTrials, fails, passes
-from reports.attribute.facts.times import TimeChange, clock_ratio
-from reports.attribute.sizes import sizes_text
-from reports.compare.factors import SAME, Factor
+from reports.attribute.cases import CaseFacts
+from reports.attribute.causes import Figure
+from reports.attribute.cells import CellFacts
+from reports.attribute.experiments import Conditions, Finding, LengthTrials, fails, passes, sizes_text
+from reports.attribute.times import TimeChange, clock_ratio
 from reports.model import Rate, Seen
 from reports.text import apart, ratios_text, short
 
@@ -76,40 +74,6 @@ SITES = {
     "heap": "the heap",
     "stack": "the stack",
 }
-
-# -- what is ruled out ------------------------------------------------------------------------------------
-
-
-def excluded(rival: str, by: Seen | Factor | None) -> RuledOut | None:
-    """By an observation, where there is one; or by a factor that is the same in both environments, and so cannot be
-    what moved."""
-    if isinstance(by, Factor):
-        by = by.seen if by.state == SAME else None
-    return RuledOut(rival=rival, how=by.text, record=by.record) if by is not None else None
-
-
-def steady_rivals(case: CaseFacts) -> list[RuledOut | None]:
-    return [
-        excluded("a race", case.steady),
-        excluded("uninitialised memory", case.memory_clean),
-        excluded("what ran before", case.predecessor_clean),
-    ]
-
-
-def machine_ruled_out(change: TimeChange) -> RuledOut | None:
-    if not change.around.steady:
-        return None
-    how = f"{number(change.around.steady, 'other target')} of the same launches did not change"
-    return RuledOut(rival="clock and load", how=how)
-
-
-def threads_ruled_out(change: TimeChange) -> RuledOut | None:
-    one, two = change.threads
-    if one == two or not change.at_work_alike:
-        return None
-    return RuledOut(
-        rival="the number of threads", how="its calls keep the same number of processors busy in both environments"
-    )
 
 
 def where_all(case: CaseFacts) -> str:

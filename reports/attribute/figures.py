@@ -14,13 +14,11 @@ from harness.schema.experiment_records import ConditionResult
 from harness.schema.records import Crossing
 from harness.worker import protocol
 from reports.attribute.causes import BAD, DIFFERENT, GOOD, PLAIN, SAME, Entry, Figure
-from reports.attribute.facts.cells import CellFacts, backends
-from reports.attribute.facts.choices import LINES_SHOWN, LinesRun
-from reports.attribute.facts.components import Exchange, package_text
-from reports.attribute.facts.experiments import LengthTrials, Spread
-from reports.attribute.facts.profiles import OperatorChange, Profiles
-from reports.attribute.facts.swaps import VERSION, Crossed, Swap
-from reports.attribute.facts.times import TimeChange
+from reports.attribute.cells import CellFacts, backends
+from reports.attribute.experiments import LengthTrials, Spread
+from reports.attribute.profiles import LINES_SHOWN, LinesRun, OperatorChange, Profiles
+from reports.attribute.times import TimeChange
+from reports.attribute.trials import Exchange, Ran, Varied
 from reports.model import Judged, Latency, Memory, Rate
 from reports.text import brief_time, bytes_text, function_name, mode_text
 
@@ -94,55 +92,56 @@ def lengths_figure(lengths: LengthTrials) -> Figure:
     return conditions_figure(f"By size, {conditions.record.workload}", results, conditions.path)
 
 
-def swap_figure(swap: Swap, base: str, this: str) -> Figure:
+def exchange_figure(exchange: Exchange, *, times: bool = False) -> Figure | None:
+    """What each of the four gave: a letter for its bits with its pass rate, a rate only, or a median time. None where
+    all are right and bits were compared."""
+    crossed = exchange.factor in (Varied.VARIABLES, Varied.VERSION)
+    if crossed and exchange.by_bits:
+        return None
     letters: Letters = {}
 
-    def entry(code: str, place: str) -> Entry:
-        result = swap.cells.get((code, place))
-        if result is None or not result.runs:
-            return ABSENT if result is None else Entry(text=result.status.replace("_", " "), state=BAD)
-        state = GOOD if result.passed == result.runs else BAD
-        name = _letter(letters, result.output_sha256)
-        return Entry(text=f"{name} \N{MIDDLE DOT} {result.passed}/{result.runs}", state=state)
-
-    title = "The same object code in the other environment: output, and runs within tolerance"
-    rows = ((f"object code from {code}", [entry(code, place) for place in (base, this)]) for code in (base, this))
-    return _figure(title, (f"run in {base}", f"run in {this}"), rows, swap.path)
-
-
-def exchange_figure(exchange: Exchange, *, times: bool = False) -> Figure:
-    letters: Letters = {}
-
-    def entry(torch: str, package: str) -> Entry:
-        seen = exchange.cells.get((torch, package))
-        if seen is None or (times and not seen.times_us):
+    def entry(ran: Ran | None) -> Entry:
+        if ran is None or (times and not ran.times_us):
             return ABSENT
         if times:
-            return Entry(text=f"{brief_time(median(seen.times_us))} ({len(seen.times_us)} launches)")
-        if not seen.runs:
-            return Entry(text=seen.status.replace("_", " "), state=BAD)
-        state = GOOD if seen.passed == seen.runs else BAD
-        name = _letter(letters, seen.output_sha256)
-        return Entry(text=f"{name} \N{MIDDLE DOT} {seen.passed}/{seen.runs}", state=state)
+            return Entry(text=f"{brief_time(median(ran.times_us))} ({len(ran.times_us)} launches)")
+        if crossed:
+            return rate_entry(ran.passed, ran.runs)
+        if not ran.runs:
+            return Entry(text=ran.status.replace("_", " "), state=BAD)
+        state = GOOD if ran.passed == ran.runs else BAD
+        name = _letter(letters, ran.bits)
+        return Entry(text=f"{name} \N{MIDDLE DOT} {ran.passed}/{ran.runs}", state=state)
 
-    what = "median time" if times else "output, and trials within tolerance"
     places = exchange.base, exchange.this
-    rows = ((f"PyTorch of {torch}", [entry(torch, package) for package in places]) for torch in places)
-    columns = (package_text(exchange.package, version) for version in exchange.versions)
-    return _figure(f"{exchange.package} exchanged: {what}", columns, rows, exchange.path)
+    title, row, columns = EXCHANGED[exchange.factor]
+    what = "median time" if times else "output, and trials within tolerance"
+    named = [package_text(exchange.package, version) for version in exchange.versions]
+    heads = named if exchange.package else [f"{columns} {whose}" for whose in places]
+    rows = ((f"{row} {home}", [entry(exchange.cells.get((home, whose))) for whose in places]) for home in places)
+    return _figure(title.format(package=exchange.package, what=what), heads, rows, exchange.path)
 
 
-def crossed_figure(trials: Crossed) -> Figure | None:
-    """None where all of them are right, and bits were compared."""
-    if trials.by_bits:
-        return None
-    places = trials.base, trials.this
-    what, given = "binary with the other environment's variables", "variables"
-    if trials.factor == VERSION:
-        what, given = "file, told the PyTorch version of the other environment", "told the version"
-    title = f"The same {what}: runs within tolerance"
-    rows = ((f"run in {where}", [rate_entry(*trials.runs[where, whose]) for whose in places]) for where in places)
-    return _figure(title, (f"{given} of {whose}" for whose in places), rows, trials.path)
+# The title, and what is before the name of a row's home and of a column's level.
+EXCHANGED = {
+    Varied.CODE: ("The same object code in the other environment: {what}", "run in", "object code from"),
+    Varied.PACKAGE: ("{package} exchanged: {what}", "PyTorch of", ""),
+    Varied.VARIABLES: (
+        "The same binary with the other environment's variables: runs within tolerance",
+        "run in",
+        "variables of",
+    ),
+    Varied.VERSION: (
+        "The same file, told the PyTorch version of the other environment: runs within tolerance",
+        "run in",
+        "told the version of",
+    ),
+}
+
+
+def package_text(package: str, version: str) -> str:
+    """Return a package as sentences have it after "with": in that version, or none."""
+    return f"{package} {version}" if version else f"no {package}"
 
 
 def _pair(pairs: Sequence[Crossing], one: str, two: str) -> Crossing | None:

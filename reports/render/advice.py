@@ -8,25 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from harness.schema.run_records import WorkloadInfo
 from harness.worker import protocol
 from reports import model
-from reports.attribute.causes import (
-    BUILD_MOVED,
-    COMPONENT_MOVED,
-    DECISIVE,
-    MEMORY,
-    NAMES,
-    OUT_OF_BOUNDS,
-    PREDECESSOR_SENSITIVITY,
-    RACE,
-    UNDECIDED,
-    UNINITIALISED,
-    UNSUPPORTED_COMBINATION,
-    Cause,
-)
+from reports.attribute.cards import launches_command
+from reports.attribute.causes import MEMORY, NAMES, UNINITIALISED, Cause, Grade, Kind
+from reports.attribute.cells import CellFacts
 from reports.attribute.evidence import hidden
-from reports.attribute.facts.cells import CellFacts
-from reports.attribute.facts.experiments import findings
-from reports.attribute.sizes import reproduced_at, sizes_text
-from reports.attribute.wording import launches_command
+from reports.attribute.experiments import findings, reproduced_at, sizes_text
 from reports.compare.memory import memory_open, memory_text
 from reports.compare.outputs import wrong_outputs
 from reports.compare.properties import one_length
@@ -56,13 +42,13 @@ from reports.text import bisect_command, message_text, shape_text, short, words
 RETURNED = "; expected "  # of the message on an output that could not be compared
 NO_WORSE = (ABSENT, *ORDER[ORDER.index(NEARLY) :])  # states in which nothing got worse
 # Kinds of what checkers report, and the causes that they are evidence for.
-FAULTS = (*MEMORY, PREDECESSOR_SENSITIVITY)
+FAULTS = (*MEMORY, Kind.PREDECESSOR_SENSITIVITY)
 PROVEN = {
-    OUT_OF_BOUNDS: "an access out of bounds",
-    PREDECESSOR_SENSITIVITY: "that it depends on what ran before",
+    Kind.OUT_OF_BOUNDS: "an access out of bounds",
+    Kind.PREDECESSOR_SENSITIVITY: "that it depends on what ran before",
     **{cause: f"a read of {NAMES[cause]}" for cause in UNINITIALISED},
 }
-REPORTED = {"out_of_bounds": (OUT_OF_BOUNDS,), "race": (RACE,), "uninitialised": UNINITIALISED}
+REPORTED = {"out_of_bounds": (Kind.OUT_OF_BOUNDS,), "race": (Kind.RACE,), "uninitialised": UNINITIALISED}
 
 
 def proven_faults(evidence: Evidence, causes: Sequence[Cause], rows: Sequence[Comparison]) -> list[str]:
@@ -76,7 +62,7 @@ def proven_faults(evidence: Evidence, causes: Sequence[Cause], rows: Sequence[Co
         for cause in named
     }
     faults = [part for cause in causes for part in (cause, *cause.parts) if part.cause in FAULTS]
-    found = [each for each in faults if each.grade == DECISIVE or each.cause in checked]
+    found = [each for each in faults if each.grade == Grade.PROVEN or each.cause in checked]
     return list(dict.fromkeys(PROVEN.get(each.cause, each.name) for each in found))
 
 
@@ -102,7 +88,7 @@ def why(causes: Sequence[Cause], changed: Sequence[str] = ()) -> list[str]:
     for cause in first.values():
         for each in (cause, *cause.parts):
             if not each.under:
-                name = "" if each.cause == UNDECIDED else f"{_graded(each)}: "
+                name = "" if each.cause == Kind.UNDECIDED else f"{_graded(each)}: "
                 texts.append(name + each.told_after(cause))
     return list(dict.fromkeys(short(text, 500) for text in texts))
 
@@ -135,7 +121,9 @@ def to_do(evidence: Evidence, causes: Sequence[Cause], bad: Sequence[Comparison]
     every = [part for cause in causes for part in (cause, *cause.parts)]
     faulty = told.rows if told.state == LATENT else bad
     found = _reported(evidence, {cause.cause for cause in every}, faulty)
-    own = sorted((each for each in every if each.fix and not each.under), key=lambda each: each.cause != BUILD_MOVED)
+    own = sorted(
+        (each for each in every if each.fix and not each.under), key=lambda each: each.cause != Kind.BUILD_MOVED
+    )
     fixes = list(dict.fromkeys(cause.fix for cause in own))
     found += _only_with(evidence, bad, told.right_rows)
     found += [("then, if it stays so: " if number else "") + fix for number, fix in enumerate(fixes)]
@@ -214,7 +202,7 @@ def _is_unbuilt(side: CorrectnessSide) -> bool:
 def command(evidence: Evidence, told: Told, causes: Sequence[Cause]) -> str:
     """The next step of the first cause, of what one version refuses the bisection; of a time that is undecided, the
     launches that would decide it."""
-    if causes and told.state == BROKE and causes[0].cause == UNSUPPORTED_COMBINATION:
+    if causes and told.state == BROKE and causes[0].cause == Kind.UNSUPPORTED_COMBINATION:
         return bisection(evidence, told, causes) or causes[0].next_command
     if causes and told.state not in NO_WORSE:
         return causes[0].next_command
@@ -235,7 +223,7 @@ def bisection(evidence: Evidence, told: Told, causes: Sequence[Cause]) -> str:
         if len(stacks) == 2 and all(stack is not None and stack.executor != "host" for stack in stacks):
             row = rows[0]
             good, bad = (stack.torch for stack in stacks if stack is not None)
-            package = [each for each in causes if each.cause == COMPONENT_MOVED and row.id in each.rows]
+            package = [each for each in causes if each.cause == Kind.COMPONENT_MOVED and row.id in each.rows]
             if good == bad or package:
                 return next((each.next_command for each in package if "--component" in each.next_command), "")
             kernel = row.target if row.kind == KERNEL else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from reports.attribute.causes import BRIEF_GRADES, BUILD_MOVED, NOTHING_MOVED, Cause
+from reports.attribute.causes import BRIEF_GRADES, Cause, Kind
 from reports.compare.differences import Confounder
 from reports.compare.outcomes import Version
 from reports.compare.rows import KERNEL, OPERATOR, SUBJECTS, has_moved
@@ -273,9 +273,9 @@ def _answer(
     cards: Sequence[tuple[Explanation, Cause]],
 ) -> Answer:
     row = rows[0]
-    cards = [(each, cause) for each, cause in cards if cause.cause != NOTHING_MOVED]
+    cards = [(each, cause) for each, cause in cards if cause.cause != Kind.NOTHING_MOVED]
     leads = [cause for _, cause in cards]
-    same_build = not any(BUILD_MOVED in cause.causes for cause in leads)
+    same_build = not any(Kind.BUILD_MOVED in cause.causes for cause in leads)
     faults = advice.proven_faults(evidence, leads, rows) if row.kind == KERNEL else []
     told = Told(rows, names, same_build, faults)
     bad = [each for each in rows if any(outcome(side) in BAD for side in sides([each]).values())]

@@ -7,19 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from reports.attribute.causes import (
-    BAD,
-    CORRECTNESS,
-    DEFAULT_BACKEND_MOVED,
-    GOOD,
-    GRADES,
-    REFERENCE_MOVED,
-    UNSUPPORTED_COMBINATION,
-    Cause,
-    Entry,
-    Figure,
-    order,
-)
+from reports.attribute.causes import BAD, GOOD, GRADES, About, Cause, Entry, Figure, Kind, order
 from reports.compare.rows import KERNEL
 from reports.model import Comparison
 from reports.text import count_of
@@ -93,7 +81,7 @@ def _best_first(explanation: Explanation, names: Mapping[str, str]) -> Explanati
     """The one with the highest grade leads, with the evidence of all; what it says of one version, it says of all."""
     grades = list(GRADES)
     lead, *others = sorted((explanation.lead, *explanation.others), key=lambda cause: grades.index(cause.grade))
-    if others and lead.cause == UNSUPPORTED_COMBINATION and lead.reference:
+    if others and lead.cause == Kind.UNSUPPORTED_COMBINATION and lead.reference:
         refused = ", ".join(dict.fromkeys(cause.reference for cause in (lead, *others)))
         one, every = (f"refuses {each} attention" for each in (lead.reference, refused))
         lead = replace(lead, statement=lead.statement.replace(one, every, 1))
@@ -167,7 +155,7 @@ def _fold(found: list[Explanation]) -> list[Explanation]:
         lead = each.lead
         home = None
         rivals = all(part.under and part.not_excluded for part in lead.parts)  # the reference's card names them, too
-        if lead.kernel and rivals and lead.cause in (REFERENCE_MOVED, DEFAULT_BACKEND_MOVED):
+        if lead.kernel and rivals and lead.cause in (Kind.REFERENCE_MOVED, Kind.DEFAULT_BACKEND_MOVED):
             home = next((other for other in own if _same_cause(other, each)), None)
         if home is None:
             kept.append(each)
@@ -178,7 +166,7 @@ def _fold(found: list[Explanation]) -> list[Explanation]:
 
 def _same_cause(own: Explanation, under: Explanation) -> bool:
     return (
-        own.lead.about == CORRECTNESS
+        own.lead.about == About.CORRECTNESS
         and own.lead.cause == under.lead.cause
         and own.lead.device == under.lead.device
         and any(reference in under.lead.under for reference in own.subjects)
@@ -198,4 +186,4 @@ def causes_by_row(explained: Sequence[Explanation]) -> dict[str, list[tuple[Expl
 
 def unmoved(row: Comparison, by_row: dict[str, list[tuple[Explanation, Cause]]]) -> bool:
     """A kernel that did not change under a reference that did."""
-    return row.kind == KERNEL and any(cause.cause == REFERENCE_MOVED for _, cause in by_row.get(row.id, []))
+    return row.kind == KERNEL and any(cause.cause == Kind.REFERENCE_MOVED for _, cause in by_row.get(row.id, []))

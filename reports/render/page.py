@@ -12,7 +12,7 @@ from typing import Any
 
 from harness.schema.run_records import WorkloadInfo
 from reports import model
-from reports.attribute.causes import GRADES, NOTHING_MOVED
+from reports.attribute.causes import GRADES, Kind
 from reports.compare.factors import crossing
 from reports.compare.gpus import Ran
 from reports.compare.kernelbench import Solution
@@ -132,9 +132,9 @@ def render_page(report: Report) -> str:
         pictures_shown=PICTURES_SHOWN,
         folded=FOLDED,
         reach=pictures.reach(bound for row in drawn for timed in row.timed for bound in (timed.low, timed.high)),
-        cards=[each for each in of_kernels if each.lead.cause != NOTHING_MOVED],
+        cards=[each for each in of_kernels if each.lead.cause != Kind.NOTHING_MOVED],
         open_time=OPEN_TIME,
-        well=[each for each in of_kernels if each.lead.cause == NOTHING_MOVED],
+        well=[each for each in of_kernels if each.lead.cause == Kind.NOTHING_MOVED],
         reference_cards=[each for each in report.explanations if each.lead.is_reference],
         devices=len({row.device for row in report.rows}),
         drift=drifts,

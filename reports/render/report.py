@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from reports import model
 from reports.attribute import attribute
-from reports.attribute.exchanged import package_answers
+from reports.attribute.packages import package_answers
 from reports.compare.compiled import compiled
 from reports.compare.differences import build_differences, confounders, environment_items
 from reports.compare.gpus import cards, measuring, what_ran

@@ -14,22 +14,18 @@ from typing import Any
 
 from harness.schema.environment_records import BuildRecord
 from harness.schema.run_records import WorkloadInfo
-from reports.attribute.causes import (
-    CORRECTNESS,
-    DEFAULT_BACKEND_MOVED,
-    LATENCY,
-    LATENCY_OPERATOR,
-    NOTHING_MOVED,
-    REFERENCE_MOVED,
-    UNSUPPORTED_COMBINATION,
-    WRONG_EVERYWHERE,
-    Cause,
-)
+from reports.attribute.causes import About, Cause, Kind
 from reports.load.evidence import Evidence
 from reports.render.explanations import Explanation
 from reports.render.templating import TEMPLATES
 
-OF_REFERENCES = (REFERENCE_MOVED, DEFAULT_BACKEND_MOVED, UNSUPPORTED_COMBINATION, WRONG_EVERYWHERE, LATENCY_OPERATOR)
+OF_REFERENCES = (
+    Kind.REFERENCE_MOVED,
+    Kind.DEFAULT_BACKEND_MOVED,
+    Kind.UNSUPPORTED_COMBINATION,
+    Kind.WRONG_EVERYWHERE,
+    Kind.LATENCY_OPERATOR,
+)
 RECIPES = ("independent", "shared_qkv", "large_logits")
 TRIALS = 3
 MOST_SCRIPTS = 20
@@ -69,10 +65,10 @@ def script_settings(evidence: Evidence, explanation: Explanation) -> tuple[str, 
     if explanation.lead.is_reference:
         if lead.cause not in OF_REFERENCES:
             return None
-        timed = lead.about == LATENCY
+        timed = lead.about == About.LATENCY
         recipes = RECIPES[:1] if timed else common["recipes"]
         return "reference", {**common, "recipes": recipes, "references": explanation.subjects, "latency": timed}
-    if lead.cause == NOTHING_MOVED or lead.about != CORRECTNESS:
+    if lead.cause == Kind.NOTHING_MOVED or lead.about != About.CORRECTNESS:
         return None
     build = _built(evidence, lead)
     sources = COMPILED.findall(build.build_ninja) if build else []

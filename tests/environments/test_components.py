@@ -16,7 +16,8 @@ from harness.schema.storage import Run
 from harness.tools import cache_folder
 from harness.workflow.components import exchange_components
 from harness.workflow.matrix import measure
-from reports.attribute import Cause, causes, explained
+from reports.attribute import Cause, explained
+from reports.attribute.causes import About, Grade, Kind
 from tests.projects import HEAD, make_project
 from tests.wheels import write_wheel
 
@@ -88,9 +89,9 @@ def causes_of(run: Run, kernel: str, about: str) -> list[Cause]:
     return [cause for cause in explained(run.folder) if cause.kernel == kernel and cause.about == about]
 
 
-def test_what_follows_the_package_is_decisive_and_the_other_package_blamed_for_nothing(run: Run) -> None:
-    (lead,) = causes_of(run, "follows", causes.CORRECTNESS)
-    assert (lead.cause, lead.grade) == (causes.COMPONENT_MOVED, causes.DECISIVE), lead.statement
+def test_what_follows_the_package_is_proven_and_the_other_package_blamed_for_nothing(run: Run) -> None:
+    (lead,) = causes_of(run, "follows", About.CORRECTNESS)
+    assert (lead.cause, lead.grade) == (Kind.COMPONENT_MOVED, Grade.PROVEN), lead.statement
     assert "matrixdemo" in lead.statement and "matrixother" not in lead.statement
     results = [result for result in record_of(run, "follows").results if result.package]
     assert sorted((r.package, r.version) for r in results) == [
@@ -100,12 +101,12 @@ def test_what_follows_the_package_is_decisive_and_the_other_package_blamed_for_n
 
 
 def test_a_time_follows_the_package(run: Run) -> None:
-    (lead,) = causes_of(run, "slower", causes.LATENCY)
-    assert (lead.cause, lead.grade) == (causes.COMPONENT_MOVED, causes.DECISIVE), lead.statement
+    (lead,) = causes_of(run, "slower", About.LATENCY)
+    assert (lead.cause, lead.grade) == (Kind.COMPONENT_MOVED, Grade.PROVEN), lead.statement
     assert "matrixdemo" in lead.statement and record_of(run, "slower").timed
 
 
 def test_what_pytorch_moves_is_not_blamed_on_a_package(run: Run) -> None:
-    (lead,) = causes_of(run, "pytorch", causes.CORRECTNESS)
-    assert causes.COMPONENT_MOVED not in lead.causes, lead.statement
+    (lead,) = causes_of(run, "pytorch", About.CORRECTNESS)
+    assert Kind.COMPONENT_MOVED not in lead.causes, lead.statement
     assert any("matrixdemo, matrixother of the other environment" in each.how for each in lead.excluded)

@@ -14,7 +14,8 @@ from typing import Any
 
 from tests.fault_cases.cases import CAUSES, KERNEL, NOTHING_MOVED, FaultCase
 
-DECISIVE = "decisive"
+PROVEN = "proven"
+OF_BEFORE = {"decisive": "proven", "strong": "likely", "suggestive": "possible"}  # grades in results of before
 UNDECIDED = "undecided"
 
 
@@ -32,7 +33,7 @@ def answers(causes: Sequence[Any], device: str, subject: str = KERNEL) -> list[A
     for cause in causes:
         if cause.kernel == subject and cause.device == device:
             for part in (cause, *cause.parts):
-                found.setdefault(part.cause, Answer(cause=part.cause, grade=part.grade))
+                found.setdefault(part.cause, Answer(cause=str(part.cause), grade=str(part.grade)))
     return list(found.values())
 
 
@@ -53,8 +54,8 @@ class Score:
         return self.answers[0].grade if self.answers else ""
 
     @property
-    def wrong_and_decisive(self) -> bool:
-        return not self.right and self.grade == DECISIVE
+    def wrong_and_proven(self) -> bool:
+        return not self.right and OF_BEFORE.get(self.grade, self.grade) == PROVEN
 
     @property
     def line(self) -> str:
@@ -94,7 +95,7 @@ def summary(scores: Sequence[Score]) -> dict[str, Any]:
         "right": sum(one.right for one in scores),
         "negative_controls": len(controls),
         "false_positives": sum(bool(one.false_positives) for one in controls),
-        "wrong_and_decisive": sum(one.wrong_and_decisive for one in scores),
+        "wrong_and_proven": sum(one.wrong_and_proven for one in scores),
         "by_grade": {grade: {"right": right, "all": total} for grade, (right, total) in by_grade(scores).items()},
         "confusion": [{"true": true, "answer": first, "count": count} for (true, first), count in cells],
         "answers": [asdict(one) | {"first": one.first, "grade": one.grade} for one in scores],
@@ -112,5 +113,5 @@ def render(scores: Sequence[Score]) -> str:
     lines += ["", f"right: {total['right']} of {total['cases']}"]
     lines += [f"  graded {grade}: {right} of {every} right" for grade, (right, every) in by_grade(scores).items()]
     lines.append(f"false positives: {total['false_positives']} of {total['negative_controls']} negative controls")
-    lines.append(f"wrong, and graded decisive: {total['wrong_and_decisive']}")
+    lines.append(f"wrong, and graded proven: {total['wrong_and_proven']}")
     return "\n".join(lines)

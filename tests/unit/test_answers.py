@@ -14,8 +14,8 @@ from markupsafe import escape
 from harness.cli.main import main
 from harness.schema.records import Outcome
 from harness.schema.storage import save_record
-from reports.attribute.causes import ENVIRONMENT_CONFOUNDER, FIXES, NOTHING_MOVED, OUT_OF_BOUNDS
-from reports.attribute.rules.inputs import TO_LARGE
+from reports.attribute.causes import FIXES, Kind
+from reports.attribute.ranges import TO_LARGE
 from reports.load.evidence import load_evidence
 from reports.render.answers import MOST, Answer
 from reports.render.page import render_page
@@ -210,7 +210,7 @@ def test_why_what_to_do_and_the_line_that_a_checker_named(tmp_path: Path) -> Non
     [answer] = Report(load_evidence(tmp_path)).answers.kernels
     assert answer.why[0].startswith("out of bounds (") and "attention_scalar reads or writes" in answer.why[0]
     assert answer.do[0] == "look at attention.cpp:41: address reports out_of_bounds in forward"
-    assert FIXES[OUT_OF_BOUNDS] not in answer.do, "it is not shown to be the cause"
+    assert FIXES[Kind.OUT_OF_BOUNDS] not in answer.do, "it is not shown to be the cause"
     assert any("seed-fp16" in text and "the smallest workload that fails" in text for text in answer.do)
     assert answer.run.startswith("nox -s explain -- --kernel attention_scalar --workload seed-fp16")
     assert answer.cards == (1,)
@@ -249,8 +249,8 @@ def test_what_moved_a_reference_alone_is_no_why_of_a_kernel_that_is_right(
     assert told and told[0].endswith("6 of 10 trials agreed with it in PyTorch 2.1.0, all 10 do in PyTorch 2.5.0.")
     assert not any("ALLOC_CONF" in text for text in answer.also)
     [own] = [each for each in report.explanations if "math" in each.subjects]
-    assert own.under and (ENVIRONMENT_CONFOUNDER in own.lead.causes) == bool(changes)
-    [well] = [each.lead for each in report.explanations if each.lead.cause == NOTHING_MOVED]
+    assert own.under and (Kind.ENVIRONMENT_CONFOUNDER in own.lead.causes) == bool(changes)
+    [well] = [each.lead for each in report.explanations if each.lead.cause == Kind.NOTHING_MOVED]
     assert answer.run.endswith("--launches 10") and well.next_command == answer.run
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from harness.schema.storage import save_record
-from reports.attribute import Cause, causes, explained
+from reports.attribute import Cause, explained
+from reports.attribute.causes import About, Grade, Kind
 from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.synthetic import as_operators, write_run
 from tests.unit.test_compiled import output, record
@@ -38,21 +39,21 @@ def operators(
         path = run.experiment_path(environment, "pytorch", "cpu", COMPILED, "compiled")
         made = [output(text)] if generated != "nothing" else []
         save_record(path, record(environment, workload=COMPILED, generated=made))
-    return [cause for cause in explained(folder) if COMPILED in cause.workloads and cause.about == causes.CORRECTNESS]
+    return [cause for cause in explained(folder) if COMPILED in cause.workloads and cause.about == About.CORRECTNESS]
 
 
 GRADES: dict[str, tuple[dict[str, Any], str, str]] = {
-    "the plain call stays": ({}, causes.COMPILED_CODE_MOVED, causes.STRONG),
-    "no plain call": ({"workloads": (COMPILED,)}, causes.COMPILED_CODE_MOVED, causes.SUGGESTIVE),
-    "the plain call moved, too": ({"plain": WRONG}, causes.OPERATOR_MOVED, causes.SUGGESTIVE),
-    "only less exact": ({"compiled": LESS_EXACT}, causes.COMPILED_CODE_MOVED, causes.STRONG),
+    "the plain call stays": ({}, Kind.COMPILED_CODE_MOVED, Grade.LIKELY),
+    "no plain call": ({"workloads": (COMPILED,)}, Kind.COMPILED_CODE_MOVED, Grade.POSSIBLE),
+    "the plain call moved, too": ({"plain": WRONG}, Kind.OPERATOR_MOVED, Grade.POSSIBLE),
+    "only less exact": ({"compiled": LESS_EXACT}, Kind.COMPILED_CODE_MOVED, Grade.LIKELY),
     "only less exact, as the plain call": (
         {"compiled": LESS_EXACT, "plain": LESS_EXACT},
-        causes.OPERATOR_MOVED,
-        causes.SUGGESTIVE,
+        Kind.OPERATOR_MOVED,
+        Grade.POSSIBLE,
     ),
-    "the same was generated": ({"generated": "same"}, causes.OPERATOR_MOVED, causes.DECISIVE),
-    "nothing was generated": ({"generated": "nothing"}, causes.OPERATOR_MOVED, causes.DECISIVE),
+    "the same was generated": ({"generated": "same"}, Kind.OPERATOR_MOVED, Grade.PROVEN),
+    "nothing was generated": ({"generated": "nothing"}, Kind.OPERATOR_MOVED, Grade.PROVEN),
 }
 
 
@@ -66,5 +67,5 @@ def test_generated_code_is_a_cause_as_far_as_it_was_tried(tmp_path: Path, name: 
 
 def test_generated_code_that_was_not_excluded_is_named_beside_the_operator(tmp_path: Path) -> None:
     (found, *_) = operators(tmp_path, plain=WRONG)
-    assert causes.COMPILED_CODE_MOVED in found.causes
+    assert Kind.COMPILED_CODE_MOVED in found.causes
     assert "without torch.compile" in " ".join(part.statement for part in found.parts)

@@ -10,7 +10,7 @@ import pytest
 from harness.schema.environment_records import BuildRecord, LoadFailure
 from harness.schema.records import Outcome
 from harness.schema.storage import Run, load_record, save_record
-from reports.attribute.causes import ABI_BREAK, DECISIVE, OWN_ERROR, STRONG, UNSUPPORTED_COMBINATION
+from reports.attribute.causes import Grade, Kind, Rival
 from reports.load.evidence import load_evidence
 from reports.render.report import Report
 from reports.render.verdict_text import UNLOADED, outcome
@@ -51,26 +51,28 @@ def failing(*environments: str) -> dict[str, Outcome]:
     return dict.fromkeys(environments, Outcome(status="build_failed", message="mine.so cannot be loaded"))
 
 
-def test_a_symbol_that_one_version_lacks_is_decisive_and_names_the_library_that_had_it(tmp_path: Path) -> None:
+def test_a_symbol_that_one_version_lacks_is_proven_and_names_the_library_that_had_it(tmp_path: Path) -> None:
     [cause] = of_kernel(tmp_path, spec(builds=failing(NEXT)), loaded(NEXT))
-    assert (cause.cause, cause.grade) == (ABI_BREAK, DECISIVE)
+    assert (cause.cause, cause.grade) == (Kind.ABI_BREAK, Grade.PROVEN)
     assert "does not load in" in cause.statement and "which PyTorch 2.5.0 does not define" in cause.statement
     assert "torch/lib/libtorch_cpu.so defines that symbol" in cause.statement
     assert cause.fix == "rebuild it against PyTorch 2.5.0"
-    assert [each.rival for each in cause.excluded] == ["the kernel's code and build", "a change of results"]
+    assert [each.rival for each in cause.excluded] == [Rival.CODE]
     assert any("has in its place: at::_ops::ones::call(int)" in seen.text for seen in cause.evidence)
 
 
 def test_one_that_no_environment_loads_names_what_is_missing_and_no_library(tmp_path: Path) -> None:
     [cause] = of_kernel(tmp_path, spec(builds=failing(BASE, NEXT)), loaded(BASE, NEXT))
-    assert (cause.cause, cause.grade) == (ABI_BREAK, DECISIVE)
+    assert (cause.cause, cause.grade) == (Kind.ABI_BREAK, Grade.PROVEN)
     assert "in either environment" in cause.statement and "It loads in" not in cause.statement
 
 
-@pytest.mark.parametrize(("refused", "expected"), [((NEXT,), UNSUPPORTED_COMBINATION), ((BASE, NEXT), OWN_ERROR)])
-def test_what_it_raises_by_itself_is_not_decisive(tmp_path: Path, refused: tuple[str, ...], expected: str) -> None:
+@pytest.mark.parametrize(
+    ("refused", "expected"), [((NEXT,), Kind.UNSUPPORTED_COMBINATION), ((BASE, NEXT), Kind.OWN_ERROR)]
+)
+def test_what_it_raises_by_itself_is_not_proven(tmp_path: Path, refused: tuple[str, ...], expected: str) -> None:
     cause = of_kernel(tmp_path, spec(builds=failing(*refused)), loaded(*refused, failure=OTHER))[0]
-    assert (cause.cause, cause.grade) == (expected, STRONG) and "cannot import name" in cause.statement
+    assert (cause.cause, cause.grade) == (expected, Grade.LIKELY) and "cannot import name" in cause.statement
 
 
 def test_the_page_says_that_it_does_not_load(tmp_path: Path) -> None:

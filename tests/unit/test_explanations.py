@@ -6,15 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from reports.attribute import attribute
-from reports.attribute.causes import (
-    NOTHING_MOVED,
-    REFERENCE_MOVED,
-    UNDECIDED,
-    UNINITIALISED_HOST,
-    UNSUPPORTED_COMBINATION,
-    WRONG_EVERYWHERE,
-    Figure,
-)
+from reports.attribute.causes import Figure, Kind
 from reports.attribute.figures import rate_entry
 from reports.compare.rows import compare
 from reports.load.evidence import load_evidence
@@ -34,14 +26,14 @@ def test_kernels_that_moved_alike_share_a_card(tmp_path: Path) -> None:
     kernels = tuple(f"kernel{number}" for number in range(5))
     made = Spec(trials=5, kernels=kernels, cases={(NEXT, "kernel", "*"): Case(passed=1, bits="new")})
     told = report_of(tmp_path, made).explanations
-    assert [each.lead.cause for each in told] == [UNDECIDED]
+    assert [each.lead.cause for each in told] == [Kind.UNDECIDED]
     assert told[0].subjects == list(kernels) and len(told[0].rows) == 10
 
 
 def test_references_that_are_refused_alike_share_a_card_with_a_line_each(tmp_path: Path) -> None:
     made = Spec(trials=5, cases={(BASE, name, "seed-fp16"): REFUSED for name in ("flash", "math")})
     told = [each for each in report_of(tmp_path, made).explanations if each.lead.is_reference]
-    assert [(each.lead.cause, each.subjects) for each in told] == [(UNSUPPORTED_COMBINATION, ["flash", "math"])]
+    assert [(each.lead.cause, each.subjects) for each in told] == [(Kind.UNSUPPORTED_COMBINATION, ["flash", "math"])]
     assert [label for label, _ in told[0].lead.figures[0].rows] == ["flash, seed-fp16", "math, seed-fp16"]
     assert sum("no kernel for this type" in seen.text for seen in told[0].lead.evidence) == 2
 
@@ -84,7 +76,7 @@ def test_a_kernel_that_a_reference_moved_under_stands_with_that_reference(tmp_pa
         (BASE, "kernel", "*"): Case(agrees=1),
     }
     report = report_of(tmp_path, Spec(trials=5, cases=cases))
-    moved = [each for each in report.explanations if each.lead.cause == REFERENCE_MOVED]
+    moved = [each for each in report.explanations if each.lead.cause == Kind.REFERENCE_MOVED]
     assert len(moved) == 1 and moved[0].lead.reference == "math"
     assert {cause.kernel for cause in moved[0].under} == {"attention_scalar"}
     [answer] = report.answers.kernels
@@ -101,10 +93,10 @@ def test_the_users_kernels_come_first_and_what_is_well_last(tmp_path: Path) -> N
         (NEXT, "kernel", "seed-fp16"): Case(passed=1, bits="new"),
     }
     told = report_of(tmp_path, Spec(trials=5, cases=cases)).explanations
-    assert told[0].lead.kernel and told[0].lead.cause == UNDECIDED
+    assert told[0].lead.kernel and told[0].lead.cause == Kind.UNDECIDED
     assert [each.number for each in told] == list(range(1, len(told) + 1))
     healthy = report_of(tmp_path / "well", Spec(trials=5)).explanations
-    assert [each.lead.cause for each in healthy] == [NOTHING_MOVED]
+    assert [each.lead.cause for each in healthy] == [Kind.NOTHING_MOVED]
 
 
 def test_what_a_kernel_suffers_from_comes_before_a_reference_that_moved_under_it_elsewhere(tmp_path: Path) -> None:
@@ -117,23 +109,23 @@ def test_what_a_kernel_suffers_from_comes_before_a_reference_that_moved_under_it
     evidence = evidence_of(tmp_path, Spec(trials=5, cases=cases))
     causes = attribute(evidence, compare(evidence))
     of_kernel = [(cause.cause, cause.workloads) for cause in causes if cause.kernel]
-    assert of_kernel == [(WRONG_EVERYWHERE, ("seed-fp16",)), (REFERENCE_MOVED, ("seed-fp32",))]
-    assert Report(evidence).explanations[0].lead.cause == WRONG_EVERYWHERE
+    assert of_kernel == [(Kind.WRONG_EVERYWHERE, ("seed-fp16",)), (Kind.REFERENCE_MOVED, ("seed-fp32",))]
+    assert Report(evidence).explanations[0].lead.cause == Kind.WRONG_EVERYWHERE
 
 
 def test_a_card_shows_the_figure_what_was_ruled_out_and_the_next_command(tmp_path: Path) -> None:
     run = write_run(tmp_path, Spec(trials=5, cases={(NEXT, "kernel", "seed-fp16"): Case(passed=1, bits="new")}))
     poison(run, {"output": FOLLOWS, "heap": FOLLOWS})
     report = Report(load_evidence(tmp_path))
-    assert report.explanations[0].lead.cause == UNINITIALISED_HOST
+    assert report.explanations[0].lead.cause == Kind.UNINITIALISED_HOST
     page = render_page(report)
     for text in ("Runs within tolerance", "output zero", "0/6", "a race</b>: with the memory", "nox -s explain -- "):
         assert text in page, text
     assert "experiments/torch2.5.0-cu121-py311/attention_scalar-cpu/seed-fp16/poison.json" in page
     assert 'href="#correctness/torch2.5.0-cu121-py311/attention_scalar/seed-fp16/cpu"' in page
     text = render_summary_text(report)
-    assert "### Uninitialised host memory: attention\\_scalar (decisive)" in text
-    assert "| output zero | 6/6 | 1.1 | A |" in text and "- ruled out, a race: " in text
+    assert "### Uninitialised host memory: attention\\_scalar (proven)" in text
+    assert "| output zero | 6/6 | 1.1 | A |" in text and "- ruled out, chance or a race: " in text
 
 
 def test_a_row_names_the_causes_that_it_belongs_to(tmp_path: Path) -> None:

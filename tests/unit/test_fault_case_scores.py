@@ -44,7 +44,7 @@ class Given:
     """A cause, as attribution gives one."""
 
     cause: str
-    grade: str = "strong"
+    grade: str = "likely"
     kernel: str = "attention"
     device: str = "cpu"
     parts: tuple[Given, ...] = ()
@@ -53,19 +53,19 @@ class Given:
 def test_answers_are_those_of_the_kernel_with_their_parts() -> None:
     causes = [
         Given("reference_moved", kernel=""),
-        Given("race", "decisive", parts=(Given("masked_by_inputs", "suggestive"), Given("race"))),
+        Given("race", "proven", parts=(Given("masked_by_inputs", "possible"), Given("race"))),
         Given("race", device="cuda"),
         Given("wrong_everywhere"),
     ]
     assert answers(causes, "cpu") == [
-        Answer(cause="race", grade="decisive"),
-        Answer(cause="masked_by_inputs", grade="suggestive"),
-        Answer(cause="wrong_everywhere", grade="strong"),
+        Answer(cause="race", grade="proven"),
+        Answer(cause="masked_by_inputs", grade="possible"),
+        Answer(cause="wrong_everywhere", grade="likely"),
     ]
-    assert answers([Given("operator_moved", kernel="")], "cpu", "") == [Answer(cause="operator_moved", grade="strong")]
+    assert answers([Given("operator_moved", kernel="")], "cpu", "") == [Answer(cause="operator_moved", grade="likely")]
 
 
-def given(*causes: str, grade: str = "strong") -> list[Answer]:
+def given(*causes: str, grade: str = "likely") -> list[Answer]:
     return [Answer(cause=cause, grade=grade) for cause in causes]
 
 
@@ -95,12 +95,12 @@ def test_an_answer_is_right_by_its_first_cause_or_has_no_false_positive(
 
 def test_the_confusion_matrix_counts_and_names_what_is_wrong() -> None:
     scores = [
-        score(FAULT, given("build_moved", grade="decisive")),
+        score(FAULT, given("build_moved", grade="proven")),
         score(FAULT, given("build_moved")),
-        score(FAULT, given("race", grade="decisive")),
+        score(FAULT, given("race", grade="proven")),
         score(FAULT, given("undecided", grade="")),
         score(CONTROL, []),
-        score(CONTROL, given("race", grade="suggestive")),
+        score(CONTROL, given("race", grade="possible")),
     ]
     assert confusion(scores) == {
         ("build_moved", "build_moved"): 2,
@@ -109,15 +109,15 @@ def test_the_confusion_matrix_counts_and_names_what_is_wrong() -> None:
         ("nothing_moved", "nothing_moved"): 1,
         ("nothing_moved", "race"): 1,
     }
-    assert by_grade(scores) == {"decisive": (1, 2), "strong": (1, 1), "none": (1, 2), "suggestive": (0, 1)}
+    assert by_grade(scores) == {"proven": (1, 2), "likely": (1, 1), "none": (1, 2), "possible": (0, 1)}
     assert {" ".join(line.split()) for line in render(scores).splitlines()} >= {
         "build_moved build_moved 2",
         "build_moved race 1 <- small",
         "right: 3 of 6",
-        "graded decisive: 1 of 2 right",
+        "graded proven: 1 of 2 right",
         "false positives: 1 of 2 negative controls",
-        "wrong, and graded decisive: 1",
+        "wrong, and graded proven: 1",
     }
     value = json.loads(json.dumps(summary(scores)))
-    assert (value["right"], value["false_positives"], value["wrong_and_decisive"]) == (3, 1, 1)
+    assert (value["right"], value["false_positives"], value["wrong_and_proven"]) == (3, 1, 1)
     assert [one["right"] for one in value["answers"]] == [True, True, False, False, True, False]

@@ -246,9 +246,7 @@ def test_cases_are_run_explained_and_scored_and_stored_runs_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     harness, session = Harness(code=BUILD_FAILED), tmp_path / "session"
-    code, path = run_cases(
-        options(session), begin=harness, attributed=lambda folder: [Given("build_moved", "decisive")]
-    )
+    code, path = run_cases(options(session), begin=harness, attributed=lambda folder: [Given("build_moved", "proven")])
     assert [(words[0], words[2]) for words in harness.calls] == [("matrix", "--explain=auto")] * 2
     assert not any(re.search("fast_math|healthy", word) for call in harness.calls for word in call)
     result = json.loads(path.read_text())

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness import errors
-from reports.attribute.causes import BUILD_MOVED, NOTHING_MOVED, UNDECIDED
+from reports.attribute.causes import Kind
 from reports.compare import factors
 from reports.compare.exit_codes import exit_codes
 from reports.compare.factors import DIFFERS, SAME, Factor
@@ -41,12 +41,12 @@ def test_one_to_almost_four_units_is_less_exact_and_the_page_says_so(tmp_path: P
 @pytest.mark.parametrize(
     ("made", "cause", "words"),
     [
-        (spec(EXACT, COARSE, **BUILT), BUILD_MOVED, "became less exact"),
-        (spec(EXACT, COARSE), UNDECIDED, "became less exact"),
-        (spec((BASE, "kernel", Case(units=3.9)), MORE, **BUILT), BUILD_MOVED, "became more exact"),
-        (spec(EXACT, MORE), NOTHING_MOVED, ""),
-        (spec(EXACT, (NEXT, "kernel", Case(units=1.2, bits="new"))), NOTHING_MOVED, ""),
-        (spec(*both("kernel", Case(units=3.9))), NOTHING_MOVED, ""),
+        (spec(EXACT, COARSE, **BUILT), Kind.BUILD_MOVED, "became less exact"),
+        (spec(EXACT, COARSE), Kind.UNDECIDED, "became less exact"),
+        (spec((BASE, "kernel", Case(units=3.9)), MORE, **BUILT), Kind.BUILD_MOVED, "became more exact"),
+        (spec(EXACT, MORE), Kind.NOTHING_MOVED, ""),
+        (spec(EXACT, (NEXT, "kernel", Case(units=1.2, bits="new"))), Kind.NOTHING_MOVED, ""),
+        (spec(*both("kernel", Case(units=3.9))), Kind.NOTHING_MOVED, ""),
     ],
 )
 def test_its_cause_is_looked_for_as_that_of_a_failure(tmp_path: Path, made: Spec, cause: str, words: str) -> None:
@@ -74,4 +74,4 @@ def test_where_a_reference_is_judged_by_another_arithmetic_its_units_are_not_com
 
 def test_swapped_object_code_decides(tmp_path: Path) -> None:
     found = first(tmp_path, fast_math(), lambda run: swap(run, "AABB", right="AB"))
-    assert (found.cause, found.grade) == (BUILD_MOVED, "decisive")
+    assert (found.cause, found.grade) == (Kind.BUILD_MOVED, "proven")

@@ -19,7 +19,7 @@ from harness.worker import protocol
 from harness.worker.meaning import AMPLIFIED, RESOLUTION, float64_difference, resolution_of
 from harness.worker.protocol import DifferenceKind
 from reports import model
-from reports.attribute import causes
+from reports.attribute.causes import Kind
 from reports.compare.exit_codes import exit_codes
 from tests.unit.attributed import spec
 from tests.unit.reporting import report_of
@@ -147,7 +147,7 @@ def test_no_version_is_accused_where_both_are_right_by_their_own_float64(tmp_pat
     assert "def truth" in answer.do[0]
     [row] = [row for row in report.rows if row.kind == "kernel"]
     assert row.correctness.verdict == model.MEANING_CHANGED and row.correctness.meaning is not None
-    assert [cause.cause for _, cause in report.by_row[row.id]] == [causes.MEANING_CHANGED]
+    assert [cause.cause for _, cause in report.by_row[row.id]] == [Kind.MEANING_CHANGED]
 
 
 @pytest.mark.parametrize("failing", [BASE, NEXT])

@@ -12,17 +12,8 @@ from harness import errors
 from harness.schema.storage import Run
 from reports import model
 from reports.attribute import explained
-from reports.attribute.causes import (
-    BUILD_MOVED,
-    COMPONENT_MOVED,
-    DECISIVE,
-    MEMORY_USE,
-    NOTHING_MOVED,
-    STRONG,
-    SUGGESTIVE,
-    UNDECIDED,
-)
-from reports.attribute.rules.memory_use import MemoryChange
+from reports.attribute.causes import Grade, Kind
+from reports.attribute.costs import MemoryChange
 from reports.compare.exit_codes import exit_codes, memory_unseen_text
 from reports.render.page import render_page
 from reports.render.report import Report
@@ -72,8 +63,8 @@ def test_more_memory_is_told_and_nothing_else_is(tmp_path: Path) -> None:
     assert answer.state == "more memory"
     uses, right = answer.what.split("; ")
     assert uses == f"uses 2.10{TIMES} the memory since 2.5.0 (40 MiB to 84 MiB)" and right.startswith("right in 2.1.0")
-    [cause] = [each.lead for each in report.explanations if each.lead.cause != NOTHING_MOVED]
-    assert (cause.cause, cause.grade, cause.about) == (MEMORY_USE, STRONG, "memory")
+    [cause] = [each.lead for each in report.explanations if each.lead.cause != Kind.NOTHING_MOVED]
+    assert (cause.cause, cause.grade, cause.about) == (Kind.MEMORY_USE, Grade.LIKELY, "memory")
     assert "given back after each call" in cause.statement and "other machine code" in cause.statement
     assert kernel_row(report).latency.verdict == kernel_row(report).correctness.verdict == model.PASS
     assert f"2.10{TIMES} the memory" in render_page(report) and "40 MiB to 84 MiB" in render_summary_text(report)
@@ -90,23 +81,23 @@ def test_what_is_kept_between_calls_is_named(tmp_path: Path) -> None:
 def test_without_evidence_no_cause_is_given(tmp_path: Path) -> None:
     report = used(tmp_path, 8 * MIB, 16 * MIB)
     [cause] = [each.lead for each in report.explanations if each.lead.about == "memory"]
-    assert cause.grade == UNDECIDED and "do not show why" in cause.statement
+    assert cause.grade == Kind.UNDECIDED and "do not show why" in cause.statement
 
 
 def test_another_build_is_named_and_the_version_is_not_blamed(tmp_path: Path) -> None:
     report = used(tmp_path, 8 * MIB, 16 * MIB, machine_code={NEXT: "other"}, flags={NEXT: ("-DBUFFERS=2",)})
     [cause] = [each.lead for each in report.explanations if each.lead.about == "memory"]
-    assert BUILD_MOVED in cause.causes
+    assert Kind.BUILD_MOVED in cause.causes
     assert "since 2.5.0" not in report.answers.kernels[0].what
 
 
 @pytest.mark.parametrize(
     ("changes", "grade", "names"),
     [
-        ({}, STRONG, [MEMORY_USE]),
-        ({"flags": {NEXT: ("-DBUFFERS=2",)}}, STRONG, [MEMORY_USE, BUILD_MOVED]),
-        ({"variables": {NEXT: {"MKL_CBWR": "AVX2"}}}, SUGGESTIVE, [MEMORY_USE]),
-        ({"references": ()}, SUGGESTIVE, [MEMORY_USE]),  # no other target that stood still
+        ({}, Grade.LIKELY, [Kind.MEMORY_USE]),
+        ({"flags": {NEXT: ("-DBUFFERS=2",)}}, Grade.LIKELY, [Kind.MEMORY_USE, Kind.BUILD_MOVED]),
+        ({"variables": {NEXT: {"MKL_CBWR": "AVX2"}}}, Grade.POSSIBLE, [Kind.MEMORY_USE]),
+        ({"references": ()}, Grade.POSSIBLE, [Kind.MEMORY_USE]),  # no other target that stood still
     ],
 )
 def test_how_surely_other_code_is_why(changes: Any, grade: str, names: list[str], tmp_path: Path) -> None:
@@ -118,8 +109,8 @@ def test_how_surely_other_code_is_why(changes: Any, grade: str, names: list[str]
 @pytest.mark.parametrize(
     ("operators", "grade", "said"),
     [
-        (("aten::one", "aten::two"), STRONG, "runs another operator under that name"),
-        (("aten::one", "aten::one"), STRONG, "by the same operator: its implementation changed"),
+        (("aten::one", "aten::two"), Grade.LIKELY, "runs another operator under that name"),
+        (("aten::one", "aten::one"), Grade.LIKELY, "by the same operator: its implementation changed"),
     ],
 )
 def test_a_references_memory_is_its_operators(
@@ -184,10 +175,10 @@ def test_sizes_have_three_digits_and_no_exponent(size_bytes: int, said: str) -> 
 @pytest.mark.parametrize(
     ("lines", "texts", "grade", "said"),
     [
-        (((1, 2), (1, 3)), {}, STRONG, "other lines of its file run"),
-        (((1, 2), (1, 2)), {}, STRONG, "comes from an operator of PyTorch"),
-        (((1, 2), (1, 2)), {1: "if torch.__version__ > '2.4':"}, UNDECIDED, "do not show why"),
-        (((), ()), {}, UNDECIDED, "do not show why"),
+        (((1, 2), (1, 3)), {}, Grade.LIKELY, "other lines of its file run"),
+        (((1, 2), (1, 2)), {}, Grade.LIKELY, "comes from an operator of PyTorch"),
+        (((1, 2), (1, 2)), {1: "if torch.__version__ > '2.4':"}, Kind.UNDECIDED, "do not show why"),
+        (((), ()), {}, Kind.UNDECIDED, "do not show why"),
     ],
 )
 def test_a_python_files_memory_is_of_its_lines_or_of_what_they_call(
@@ -203,9 +194,9 @@ def test_a_python_files_memory_is_of_its_lines_or_of_what_they_call(
 @pytest.mark.parametrize(
     ("peaks", "cause", "grade"),
     [
-        ((8, 8, 16, 16), COMPONENT_MOVED, DECISIVE),  # of the baseline's package in both, then of the other's
-        ((8, 16, 8, 16), MEMORY_USE, UNDECIDED),
-        ((8, 11, 13, 16), MEMORY_USE, UNDECIDED),
+        ((8, 8, 16, 16), Kind.COMPONENT_MOVED, Grade.PROVEN),  # of the baseline's package in both, then of the other's
+        ((8, 16, 8, 16), Kind.MEMORY_USE, Kind.UNDECIDED),
+        ((8, 11, 13, 16), Kind.MEMORY_USE, Kind.UNDECIDED),
     ],
 )
 def test_memory_that_follows_a_package_is_the_packages(
@@ -224,7 +215,7 @@ def test_environments_that_differ_in_one_package_tell_whose_memory_it_is(tmp_pat
     made = {**SEED_ONLY, **TIMED, **environments, "peak_bytes": 4 * MIB, "peaks_bytes": peaks}
     write_run(tmp_path, Spec(**made))  # type: ignore[arg-type]
     [found] = [each for each in explained(tmp_path) if each.about == "memory"]
-    assert (found.cause, found.grade) == (COMPONENT_MOVED, STRONG)
+    assert (found.cause, found.grade) == (Kind.COMPONENT_MOVED, Grade.LIKELY)
     assert "With numpy 2.0.2 in its place it uses as much as in PyTorch 2.1.0" in found.statement
     assert found.fix == "pin numpy==2.0.2 (packages, in matrix.yaml)"
 
@@ -236,7 +227,7 @@ def test_of_one_pytorch_the_package_that_differs_is_why(tmp_path: Path) -> None:
     made = {**SEED_ONLY, **TIMED, **environments, "peak_bytes": 4 * MIB, "peaks_bytes": peaks}
     write_run(tmp_path, Spec(**made))  # type: ignore[arg-type]
     [found] = [each for each in explained(tmp_path) if each.about == "memory"]
-    assert (found.cause, found.grade) == (COMPONENT_MOVED, DECISIVE), found.statement
+    assert (found.cause, found.grade) == (Kind.COMPONENT_MOVED, Grade.PROVEN), found.statement
 
 
 def test_a_difference_of_one_launch_is_shown_and_called_undecided(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from harness.isolate.process import tail
 from harness.progress import printable
 from harness.schema.records import Outcome
 from harness.worker import text
-from reports.attribute.facts.messages import lacks_code, mistaken, own_error
+from reports.attribute.messages import lacks_code, mistaken, own_error
 from reports.model import CorrectnessSide
 from reports.text import message_text
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from reports.attribute import Cause, explained
-from reports.attribute.causes import LATENCY
+from reports.attribute.causes import About
 from tests.unit.experiments import KERNEL, profiles
 from tests.unit.spec import NEXT, SEED_ONLY, Case, Spec
 from tests.unit.synthetic import write_run
@@ -27,7 +27,7 @@ def timed(folder: Path, made: Spec, subject: str = KERNEL, **profiled: Any) -> l
     run = write_run(folder, made)
     if profiled:
         profiles(run, **profiled)
-    return [cause for cause in explained(folder) if cause.about == LATENCY and cause.subject == subject]
+    return [cause for cause in explained(folder) if cause.about == About.LATENCY and cause.subject == subject]
 
 
 def only(folder: Path, made: Spec, subject: str = KERNEL, **profiled: Any) -> Cause:

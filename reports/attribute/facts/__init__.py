@@ -1,1 +1,0 @@
-"""Facts: what the records say, typed, each computed once. Nothing here decides on a cause."""

@@ -1,0 +1,367 @@
+"""Every experiment as trials of one factor, and the one function that says what outcomes follow. Pure.
+
+The records of experiments have a form of their own each; this module alone reads them for what follows what.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from itertools import chain, product
+from typing import Any
+
+from harness.experiments.screen import FEWEST_LAUNCHES, moved
+from harness.schema.experiment_records import ComponentsRecord, Condition, ConditionsRecord, SwapRecord
+from harness.stats.peaks import counted
+from harness.worker import protocol
+from reports.attribute import thresholds
+from reports.attribute.messages import died
+
+
+class Varied(str, Enum):
+    """What an experiment varied."""
+
+    CODE = "object code"
+    VARIABLES = "variables"
+    VERSION = "version"
+    PACKAGE = "package"
+    FILLING = "filling"
+    CALLS_BEFORE = "calls before"
+
+    __str__ = str.__str__
+
+
+class Follows(Enum):
+    """What outcomes follow. PLACE: all that is in the environment, except the factor. BOTH: neither alone. CHANCE: the
+    same trial gave different outcomes. UNKNOWN: too little ran."""
+
+    FACTOR = "factor"
+    PLACE = "place"
+    BOTH = "both"
+    NEITHER = "neither"
+    CHANCE = "chance"
+    UNKNOWN = "unknown"
+
+
+class Effect(Enum):
+    """How much of the whole change a step makes."""
+
+    MOST = "most"
+    SOME = "some"
+    NONE = "none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One outcome, with a level of a factor in a home that holds all else. None: it did not run."""
+
+    factor: Varied
+    level: str
+    home: str
+    outcome: Any
+
+
+EffectOf = Callable[[Any, Any], Effect | None]
+
+
+def exactly(one: Hashable, two: Hashable) -> Effect:
+    return Effect.NONE if one == two else Effect.MOST
+
+
+def follows(trials: Sequence[Trial], effect: EffectOf = exactly) -> Follows:
+    """Return what outcomes follow: the factor's level, the home, both together, neither, or chance.
+
+    The first trial's level and home are the baseline's. In one home a factor is followed where two of its levels
+    differ. In two homes it is followed where it makes the change in each of them, and the home makes none; where one
+    of the two exchanges did not run, the other one tells.
+    """
+    known: dict[tuple[str, str], Any] = {}
+    for trial in trials:
+        if trial.outcome is not None:
+            first = known.setdefault((trial.home, trial.level), trial.outcome)
+            if effect is exactly and first != trial.outcome:
+                return Follows.CHANCE
+    homes, levels = (list(dict.fromkeys(names)) for names in zip(*((t.home, t.level) for t in trials), strict=True))
+    if len(homes) == 1:
+        told = list(known.values())
+        if len(told) < 2:
+            return Follows.UNKNOWN
+        return Follows.NEITHER if all(exactly(told[0], each) is Effect.NONE for each in told) else Follows.FACTOR
+    one, two, three, four = (known.get(place) for level in levels for place in product(homes, [level]))
+    if one is None or four is None or (two is None and three is None):
+        return Follows.UNKNOWN
+
+    def steps(*pairs: tuple[Any, Any]) -> list[Effect]:
+        found = [effect(*pair) for pair in pairs if None not in pair]
+        return [each for each in found if each is not None]
+
+    factor, place = steps((one, three), (two, four)), steps((one, two), (three, four))
+    whole = effect(one, four)
+    if whole is None or not factor:
+        return Follows.UNKNOWN
+    if whole is Effect.NONE and set(factor) == set(place) == {Effect.NONE}:
+        return Follows.NEITHER
+    complete = two is not None and three is not None
+    if whole is Effect.NONE:
+        return Follows.BOTH if complete else Follows.NEITHER
+    if set(factor) == {Effect.MOST} and set(place) == {Effect.NONE}:
+        return Follows.FACTOR
+    if not complete:
+        return Follows.UNKNOWN
+    return Follows.PLACE if set(factor) == {Effect.NONE} and set(place) == {Effect.MOST} else Follows.BOTH
+
+
+def figures_effect(one: Sequence[float], four: Sequence[float], min_effect: float) -> EffectOf:
+    """Return how much of the change from `one` to `four` a step makes. Figures of launches count as changed where none
+    lies among those without the factor; the factor makes most of the change where it makes half of it."""
+    is_change = moved(one, four, min_effect) is not None
+    whole = math.log(statistics.median(four) / statistics.median(one)) if one and four else 0.0
+
+    def effect(without: Sequence[float], with_it: Sequence[float]) -> Effect | None:
+        if min(len(without), len(with_it)) < FEWEST_LAUNCHES:
+            return None
+        if not is_change:
+            return Effect.NONE
+        own = math.log(statistics.median(with_it) / statistics.median(without))
+        apart = moved(without, with_it, min_effect) is not None
+        if own / whole >= thresholds.MOST and apart:
+            return Effect.MOST
+        return Effect.SOME if apart or abs(own) >= thresholds.MOST * abs(whole) else Effect.NONE
+
+    return effect
+
+
+# -- one factor, with the value of either environment in either ----------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ran:
+    """What one of the four gave: `died` where no run was left, for the first ended the process."""
+
+    status: str
+    message: str = ""
+    runs: int = 0
+    passed: int = 0
+    bits: tuple[str, ...] = ()
+    died: bool = False
+    runtime: str = ""
+    times_us: tuple[float, ...] = ()
+    peaks_bytes: tuple[float, ...] = ()
+
+    @property
+    def share(self) -> float | None:
+        return self.passed / self.runs if self.runs else None
+
+    @property
+    def ended(self) -> bool:
+        return self.died or self.status not in protocol.RAN
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exchange:
+    """One factor of two environments, each value in each of them: `cells` by (home, whose value).
+
+    `versions` are those of a package, and `problems` say why a pair could not be run. `by_bits`: right everywhere, and
+    only its exactness changed, so that bits are compared, and not right with wrong.
+    """
+
+    factor: Varied
+    base: str
+    this: str
+    cells: dict[tuple[str, str], Ran]
+    path: str
+    by_bits: bool = False
+    package: str = ""
+    versions: tuple[str, str] = ("", "")
+    problems: tuple[str, ...] = ()
+    timed: bool = False
+    run: str = ""
+
+    @property
+    def places(self) -> list[tuple[str, str]]:
+        """(home, level): the baseline's level in both homes, then the other's."""
+        return [(home, level) for level in (self.base, self.this) for home in (self.base, self.this)]
+
+    def trials(self, outcome: Callable[[Ran], Any]) -> list[Trial]:
+        return [
+            Trial(
+                factor=self.factor,
+                level=level,
+                home=home,
+                outcome=outcome(self.cells[home, level]) if (home, level) in self.cells else None,
+            )
+            for home, level in self.places
+        ]
+
+    @property
+    def is_one_way(self) -> bool:
+        """Whether one of the two exchanges could not be run."""
+        return len(self.cells) < len(self.places)
+
+    @property
+    def outcomes(self) -> list[Trial]:
+        crossed = self.factor in (Varied.VARIABLES, Varied.VERSION)
+        return self.trials(_bits if self.by_bits else _all_right if crossed else _result)
+
+    @property
+    def follows(self) -> Follows:
+        """What right and wrong follow, or bits where only exactness changed. Where all died nothing is told; and of a
+        kernel, nothing where not all four ran."""
+        if self.factor is not Varied.PACKAGE and self.is_one_way:
+            return Follows.UNKNOWN
+        if self.factor is Varied.CODE and all(ran.died for ran in self.cells.values()):
+            return Follows.UNKNOWN
+        return follows(self.outcomes)
+
+    @property
+    def needs_both(self) -> bool:
+        """Whether only the other's factor in the other's home gives what the other does."""
+        one, two, three, four = (trial.outcome for trial in self.outcomes)
+        return None not in (one, two, three, four) and one == two == three != four
+
+    @property
+    def decides_somewhere(self) -> bool:
+        """Whether the factor alone makes the outcome in one of the homes."""
+        one, two, three, four = (trial.outcome for trial in self.outcomes)
+        return any(None not in pair and pair[0] != pair[1] for pair in ((one, three), (two, four)))
+
+    def time_follows(self, min_effect: float) -> Follows:
+        return self._figures_follow(lambda ran: ran.times_us, min_effect)
+
+    def memory_follows(self, min_effect: float) -> Follows:
+        return self._figures_follow(lambda ran: ran.peaks_bytes, min_effect)
+
+    def _figures_follow(self, read: Callable[[Ran], tuple[float, ...]], min_effect: float) -> Follows:
+        trials = self.trials(lambda ran: read(ran) or None)
+        one, four = (trials[n].outcome or () for n in (0, -1))
+        if moved(one, four, min_effect) is None:
+            return Follows.NEITHER if min(len(one), len(four)) >= FEWEST_LAUNCHES else Follows.UNKNOWN
+        return follows(trials, figures_effect(one, four, min_effect))
+
+    @property
+    def ends_alike(self) -> bool:
+        """Whether all that is not right ended in one way."""
+        return len({each.status for each in self.cells.values() if each.passed < each.runs}) <= 1
+
+    @property
+    def all_or_none(self) -> bool:
+        """Whether each of the four was right in all of its runs or in none, and often enough that it is not chance."""
+        enough = thresholds.FEWEST_RUNS
+        return all(r.passed in (0, r.runs) and (r.runs >= enough or r.died) for r in self.cells.values())
+
+    def as_changed(self, worse_here: bool) -> bool:
+        """Whether it met the change that validation shows, in that direction."""
+        home, away = (self.cells.get((name, name)) for name in (self.base, self.this))
+        if home is None or away is None:
+            return False
+        one, two = (-1.0 if each.ended else each.passed / max(1, each.runs) for each in (home, away))
+        return one > two if worse_here else one < two
+
+
+def _all_right(ran: Ran) -> bool:
+    return ran.passed == ran.runs
+
+
+def _bits(ran: Ran) -> Hashable:
+    return (ran.status, ran.message) if ran.ended else ran.bits or None
+
+
+def _result(ran: Ran) -> Hashable:
+    """Return the share of runs that were right; of what ended otherwise, how."""
+    if ran.died:
+        return protocol.CRASHED
+    return (ran.status, ran.message) if ran.ended else ran.share
+
+
+def swap_of(record: SwapRecord, path: str, base: str, this: str) -> Exchange:
+    """Object code of two environments, each run in both. What raised, or could not be loaded, says nothing."""
+    cells = {
+        (each.run_in, each.code_from): Ran(
+            status=each.status,
+            runs=each.runs,
+            passed=each.passed,
+            bits=tuple(each.output_sha256),
+            died=died(each),
+            runtime=each.runtime,
+        )
+        for each in record.results
+        if {each.code_from, each.run_in} <= {base, this} and (each.status in protocol.RAN or died(each))
+    }
+    return Exchange(factor=Varied.CODE, base=base, this=this, cells=cells, path=path)
+
+
+def crossed(
+    factor: Varied,
+    records: Iterable[tuple[ConditionsRecord, str]],
+    places: tuple[str, str],
+    whose: Callable[[Condition], str],
+    by_bits: bool,
+) -> Exchange:
+    """Variables of either environment in either, or the version that a file is told. `whose` value a condition has;
+    '' its own environment's."""
+    base, this = places
+    cells: dict[tuple[str, str], Ran] = {}
+    paths = [""]
+    for record, path in records:
+        paths.append(path)
+        for each in record.results:
+            if each.status == protocol.NOT_RUN:
+                continue
+            place = record.environment, whose(each.condition) or record.environment
+            known = cells.get(place, Ran(status=each.status))
+            cells[place] = replace(
+                known,
+                status=each.status,
+                passed=known.passed + each.passed,
+                runs=known.runs + (each.runs or 1),
+                bits=(*known.bits, *chain.from_iterable(each.output_sha256)),
+                died=known.died or died(each),
+            )
+    return Exchange(factor=factor, base=base, this=this, cells=cells, path=paths[-1], by_bits=by_bits)
+
+
+def packages_of(record: ComponentsRecord, path: str, target: str, by_bits: bool) -> list[Exchange]:
+    """Packages of two environments, each put into the other while PyTorch was held."""
+    base, this = record.baseline, record.environment
+    found = []
+    for package in dict.fromkeys(result.package for result in record.results if result.package):
+        results = [result for result in record.results if result.package in ("", package)]
+        version = {result.package_of: result.version for result in results if result.package}
+        cells = {
+            (result.torch_of, result.package_of): Ran(
+                status=seen.status,
+                message=seen.message,
+                runs=seen.runs,
+                passed=seen.passed,
+                bits=tuple(seen.output_sha256),
+                times_us=tuple(seen.times_us),
+                peaks_bytes=tuple(map(counted, seen.peaks_bytes)),
+            )
+            for result in results
+            for seen in result.targets
+            if seen.target == target and seen.status != protocol.NOT_RUN
+        }
+        problems = tuple(
+            f"{each.package} of {each.package_of} in {each.torch_of}: {each.message}"
+            for each in results
+            if each.status != protocol.OK
+        )
+        found.append(
+            Exchange(
+                factor=Varied.PACKAGE,
+                base=base,
+                this=this,
+                cells=cells,
+                path=path,
+                by_bits=by_bits,
+                package=package,
+                versions=(version.get(base, ""), version.get(this, "")),
+                problems=problems,
+                timed=record.timed,
+                run=record.run,
+            )
+        )
+    return found
