@@ -24,9 +24,9 @@ from harness.config.interpreters import need_interpreter
 from harness.config.matrix import load_matrix
 from harness.config.pins import pins_path
 from harness.config.plan import PlannedEnvironment
-from harness.isolate.choose import sandbox_limits
-from harness.isolate.engine import Engine
-from harness.isolate.images import BASE_TAG, ENVIRONMENT, base_identity, build_image
+from harness.executors.choose import sandbox_limits
+from harness.executors.engine import Engine
+from harness.executors.images import BASE_TAG, ENVIRONMENT, base_identity, build_image
 from harness.tools import cache_folder, uv_command
 from tests.container.cells import Cells
 

@@ -92,9 +92,9 @@ def nothing_real(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(subprocess, "Popen", refuse)
     monkeypatch.setattr(socket.socket, "connect", refuse)
     # A GPU's machine lacks what these import, and its tests do not come here.
-    from harness.isolate import choose
-    from harness.isolate.bwrap import Bwrap
-    from harness.isolate.engine import EngineGone
+    from harness.executors import choose
+    from harness.executors.bwrap import Bwrap
+    from harness.executors.engine import EngineGone
     from harness.run import prepare
 
     def find_no_engine() -> None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import psutil
 
-from harness.isolate.choose import make_executor
+from harness.executors.choose import make_executor
 from harness.progress import Display
 from harness.run.context import Context
 from harness.run.environments import prepare_and_build

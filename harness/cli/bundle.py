@@ -16,8 +16,7 @@ from harness.config.matrix import Matrix, load_matrix
 from harness.config.pins import ensure_pins
 from harness.config.plan import PlannedEnvironment
 from harness.errors import DONE, InfrastructureError, InputError
-from harness.gpu import gpus
-from harness.isolate.archive import (
+from harness.executors.archive import (
     ArchiveExecutor,
     describe_environment,
     export_image,
@@ -26,12 +25,13 @@ from harness.isolate.archive import (
     write_manifest,
     write_parts,
 )
-from harness.isolate.bwrap import find_bwrap, grant
-from harness.isolate.choose import own_memory, sandbox_limits
-from harness.isolate.docker import DockerExecutor
-from harness.isolate.engine import Engine
-from harness.isolate.sandbox import PYTHON
-from harness.isolate.venv import VenvExecutor
+from harness.executors.bwrap import find_bwrap, grant
+from harness.executors.choose import own_memory, sandbox_limits
+from harness.executors.docker import DockerExecutor
+from harness.executors.engine import Engine
+from harness.executors.sandbox import PYTHON
+from harness.executors.venv import VenvExecutor
+from harness.gpu import gpus
 from harness.schema.environment_records import EnvironmentRecord
 from harness.tools import cache_folder, physical_cores, uv_command
 from harness.worker import protocol

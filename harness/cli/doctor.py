@@ -17,12 +17,12 @@ from harness.config.interpreters import installed
 from harness.config.matrix import Matrix, load_matrix, parse_matrix
 from harness.config.yaml_problems import EXAMPLES
 from harness.errors import DONE, INFRASTRUCTURE, HarnessError
+from harness.executors.base import stage
+from harness.executors.bwrap import REMEDY as SANDBOX_REMEDY
+from harness.executors.bwrap import grant
+from harness.executors.choose import BUNDLE_VARIABLE, Choice, choose_bundle, choose_here
+from harness.executors.host import find_host_python
 from harness.gpu import described, gpus
-from harness.isolate.base import stage
-from harness.isolate.bwrap import REMEDY as SANDBOX_REMEDY
-from harness.isolate.bwrap import grant
-from harness.isolate.choose import BUNDLE_VARIABLE, Choice, choose_bundle, choose_here
-from harness.isolate.host import find_host_python
 from harness.schema.storage import existing
 from harness.tools import (
     CACHE_VARIABLE,

@@ -12,8 +12,8 @@ from harness.cli.report import report_run
 from harness.cluster.collect import link_records, parts_of
 from harness.config.kernelbench import Folders
 from harness.errors import InputError, exit_code, meant
+from harness.executors.choose import Wanted
 from harness.experiments.plan import Focus
-from harness.isolate.choose import Wanted
 from harness.run.prepare import Options
 from harness.schema.run_records import RunRecord
 from harness.schema.storage import Run

@@ -9,11 +9,11 @@ from harness.cli.options import Parser, add_base_image, add_matrix, add_strict
 from harness.config.matrix import Matrix, load_matrix
 from harness.config.pins import ensure_pins
 from harness.errors import DONE, InfrastructureError
+from harness.executors.choose import sandbox_limits
+from harness.executors.docker import DockerExecutor
+from harness.executors.engine import LABEL, Engine, Image
+from harness.executors.images import BASE, ENVIRONMENT, Wanted, make_base, wanted_images
 from harness.gpu import gpus
-from harness.isolate.choose import sandbox_limits
-from harness.isolate.docker import DockerExecutor
-from harness.isolate.engine import LABEL, Engine, Image
-from harness.isolate.images import BASE, ENVIRONMENT, Wanted, make_base, wanted_images
 from harness.schema.environment_records import EnvironmentRecord
 from harness.tools import cache_folder, physical_cores
 from harness.typed import typed

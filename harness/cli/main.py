@@ -170,7 +170,7 @@ def _run(words: list[str]) -> int:
 
 def _tidy_up() -> None:
     """Threads whose processes were ended have a moment to remove what those left."""
-    process = sys.modules.get("harness.isolate.process")  # not imported now: the interrupt may have cut an import off
+    process = sys.modules.get("harness.executors.process")  # not imported now: the interrupt may have cut an import off
     deadline = time.monotonic() + TIDY_S
     with contextlib.suppress(KeyboardInterrupt):  # who interrupts again does not want to wait
         for thread in threading.enumerate():

@@ -136,15 +136,15 @@ DETERMINES: Mapping[str, tuple[str, ...]] = {
 
 # The code that makes a record: the worker's tasks, and files of `harness`, or of the repository beside it.
 PROCESSES = (
-    "isolate/process.py",
-    "isolate/__init__.py",
-    "isolate/venv.py",
-    "isolate/host.py",
-    "isolate/sandbox.py",
-    "isolate/docker.py",
-    "isolate/archive.py",
-    "isolate/guard.py",
-    "isolate/bwrap.py",
+    "executors/process.py",
+    "executors/__init__.py",
+    "executors/venv.py",
+    "executors/host.py",
+    "executors/sandbox.py",
+    "executors/docker.py",
+    "executors/archive.py",
+    "executors/guard.py",
+    "executors/bwrap.py",
 )
 ASKS = ("run/requests.py", "run/context.py", *PROCESSES)
 CALLS = ("experiments/executable.py", *ASKS)

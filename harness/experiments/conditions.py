@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from harness.executors import Answer, Task, read_result
 from harness.experiments.condition_list import sized
 from harness.experiments.jobs import MOST_BYTES, Job, Others, Trials, in_processes, jobs_of, merge
 from harness.experiments.probes import SITES, build_probe
 from harness.experiments.shrink import MOST_ROUNDS, MOST_TRIED, own_sizes, points_of, shrink
-from harness.isolate import Answer, Task, read_result
 from harness.run.context import Context, answer_of, checked, failure, fields_of
 from harness.run.device import check_device
 from harness.run.folders import now_utc

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from harness.config import shipped
+from harness.executors import Task
 from harness.experiments.swap import no_entry_point
-from harness.isolate import Task
 from harness.run.build import kernel_files
 from harness.run.context import Context
 from harness.run.requests import workload_request

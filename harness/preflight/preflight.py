@@ -12,8 +12,8 @@ import psutil
 from harness.config.environments import package_versions
 from harness.config.missing import missing_files, unfit_wheels
 from harness.errors import HarnessError
-from harness.isolate.base import stage
-from harness.isolate.host import find_host_python
+from harness.executors.base import stage
+from harness.executors.host import find_host_python
 from harness.preflight.findings import Findings
 from harness.preflight.memory import check_memory
 from harness.preflight.operators import check_operators

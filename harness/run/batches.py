@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import TypeVar
 
-from harness.isolate import Answer, Task
+from harness.executors import Answer, Task
 from harness.run.context import Context, answer_of, checked
 from harness.run.device import run_task
 from harness.schema.records import Device

@@ -17,9 +17,9 @@ from harness.config.key_inputs import Place, World, key
 from harness.config.matrix import Matrix
 from harness.config.plan import Plan, PlannedBuild
 from harness.errors import START_AGAIN, InfrastructureError
+from harness.executors import Answer, Executor, Task
+from harness.executors.process import Gate
 from harness.gpu import lock_path
-from harness.isolate import Answer, Executor, Task
-from harness.isolate.process import Gate
 from harness.run.folders import held, measure_lock
 from harness.schema.environment_records import BuildRecord, EnvironmentRecord
 from harness.schema.records import CellRecord, Device, LaunchRecord, Outcome, Status

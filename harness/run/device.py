@@ -6,7 +6,7 @@ import threading
 import time
 
 from harness.errors import Unrecorded
-from harness.isolate import Answer, Task
+from harness.executors import Answer, Task
 from harness.run.context import Context, answer_of, checked
 from harness.schema.records import Device
 from harness.worker import protocol, wire

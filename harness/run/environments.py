@@ -9,7 +9,7 @@ from pathlib import Path
 from harness.config.pins import ensure_pins
 from harness.config.plan import PlannedBuild, PlannedEnvironment
 from harness.errors import Unrecorded
-from harness.isolate.base import environment_record
+from harness.executors.base import environment_record
 from harness.progress import Display
 from harness.run.build import build
 from harness.run.context import Context

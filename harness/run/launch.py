@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.plan import Plan, PlannedLaunch
+from harness.executors import Answer, Executor, Task
+from harness.executors.process import Gate
 from harness.gpu import Watch
-from harness.isolate import Answer, Executor, Task
-from harness.isolate.process import Gate
 from harness.progress import Display
 from harness.run.believed import implausible
 from harness.run.context import Context, checked, failure, fields_of

@@ -21,15 +21,15 @@ from harness.config.pins import ensure_pins
 from harness.config.plan import Facts, Plan
 from harness.config.planner import kernel_sources, plan_run, with_digest
 from harness.errors import InfrastructureError, InputError, refusal
+from harness.executors.archive import Bundle, bundle_facts, choose_bundled_index
+from harness.executors.bwrap import REMEDY as SANDBOX_REMEDY
+from harness.executors.bwrap import grant
+from harness.executors.choose import Choice, Wanted, choose_bundle, choose_here, wanted_bundle
+from harness.executors.engine import EngineFacts
+from harness.executors.host import host_identity
+from harness.executors.images import base_identity
+from harness.executors.process import inherited
 from harness.gpu import VISIBLE, gpus, named
-from harness.isolate.archive import Bundle, bundle_facts, choose_bundled_index
-from harness.isolate.bwrap import REMEDY as SANDBOX_REMEDY
-from harness.isolate.bwrap import grant
-from harness.isolate.choose import Choice, Wanted, choose_bundle, choose_here, wanted_bundle
-from harness.isolate.engine import EngineFacts
-from harness.isolate.host import host_identity
-from harness.isolate.images import base_identity
-from harness.isolate.process import inherited
 from harness.run.build import BINDING_FILES, kernel_files
 from harness.schema.records import Device
 from harness.schema.run_records import KernelInfo, Selection

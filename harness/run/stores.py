@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.isolate import Answer, Task
+from harness.executors import Answer, Task
 from harness.progress import Display
 from harness.run.batches import in_batches, is_shared, run_batch
 from harness.run.context import Context, Store, checked, failure

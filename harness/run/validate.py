@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.config.matrix import Tolerances
-from harness.isolate import Answer, Task
+from harness.executors import Answer, Task
 from harness.progress import Display
 from harness.run.batches import in_batches, is_shared, run_batch
 from harness.run.context import Context, checked, failure, fields_of

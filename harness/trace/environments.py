@@ -14,8 +14,8 @@ from harness.config.matrix import ENVIRONMENTS, Matrix, load_matrix
 from harness.config.pins import ensure_pins
 from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError, InputError
-from harness.isolate.host import HostExecutor
-from harness.isolate.venv import VenvExecutor
+from harness.executors.host import HostExecutor
+from harness.executors.venv import VenvExecutor
 from harness.search.bisect.subject import environment_of
 from harness.tools import cache_folder, physical_cores
 from harness.trace.runs import Script, Side

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import InfrastructureError, InputError
-from harness.isolate.base import stage
-from harness.isolate.process import tail
+from harness.executors.base import stage
+from harness.executors.process import tail
 from harness.tools import cache_folder
 from harness.trace.model import End, Trace, load_end, load_trace
 from harness.worker import protocol

@@ -21,11 +21,11 @@ from harness.config.matrix import Matrix
 from harness.config.pins import ensure_pins, pins_alike, pins_path, swapped_pins
 from harness.config.plan import Plan, PlannedEnvironment
 from harness.errors import HarnessError, InfrastructureError
+from harness.executors.choose import make_executor
+from harness.executors.remove import Add, shared_environments
 from harness.experiments.components import MOST_PACKAGES, Component, Exchanged, differing, exchanges, only_packages
 from harness.experiments.plan import Focus, is_one_of, is_wanted, moves
 from harness.experiments.run import planned, slowed
-from harness.isolate.choose import make_executor
-from harness.isolate.remove import Add, shared_environments
 from harness.run.folders import now_utc
 from harness.run.prepare import Options, Prepared, make_plan
 from harness.schema.environment_records import EnvironmentRecord

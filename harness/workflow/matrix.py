@@ -12,13 +12,13 @@ from pathlib import Path
 
 from harness.config.plan import Plan
 from harness.errors import BUILD_FAILED, INFRASTRUCTURE, InputError
+from harness.executors.choose import make_executor
+from harness.executors.process import kill_leftovers
 from harness.experiments.admission import admit
 from harness.experiments.compiled import sample_all, unsampled
 from harness.experiments.plan import Focus
 from harness.experiments.run import explain, unexplained
 from harness.gpu import use
-from harness.isolate.choose import make_executor
-from harness.isolate.process import kill_leftovers
 from harness.progress import Display
 from harness.run.ceilings import find_ceilings
 from harness.run.context import Context

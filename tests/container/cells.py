@@ -16,12 +16,12 @@ from typing import Any
 
 import pynvml  # noqa: F401 - before a fork becomes another user, who may not be able to read this Python's packages
 
-from harness.isolate import Answer, Task
-from harness.isolate.bwrap import Bwrap
-from harness.isolate.docker import DockerExecutor
-from harness.isolate.engine import Engine
-from harness.isolate.sandbox import SandboxLimits
-from harness.isolate.venv import VenvExecutor
+from harness.executors import Answer, Task
+from harness.executors.bwrap import Bwrap
+from harness.executors.docker import DockerExecutor
+from harness.executors.engine import Engine
+from harness.executors.sandbox import SandboxLimits
+from harness.executors.venv import VenvExecutor
 from tests.messages import made
 from tests.projects import command_lines
 

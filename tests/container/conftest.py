@@ -15,11 +15,11 @@ from harness.config.matrix import Matrix, load_matrix
 from harness.config.pins import ensure_pins
 from harness.config.plan import PlannedEnvironment
 from harness.errors import HarnessError
-from harness.isolate.bwrap import grant
-from harness.isolate.docker import DockerExecutor
-from harness.isolate.engine import Engine
-from harness.isolate.images import base_identity, build_image
-from harness.isolate.sandbox import SandboxLimits
+from harness.executors.bwrap import grant
+from harness.executors.docker import DockerExecutor
+from harness.executors.engine import Engine
+from harness.executors.images import base_identity, build_image
+from harness.executors.sandbox import SandboxLimits
 from harness.tools import cache_folder
 from tests.conftest import ROOT
 from tests.container.cells import SYSTEM_PYTHON, AnyCells, BwrapCells, Cells

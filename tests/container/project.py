@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness.isolate.engine import OWNER
+from harness.executors.engine import OWNER
 from tests.candidates.hostile import PROBLEM
 from tests.conftest import ROOT
 from tests.container.conftest import BASE
@@ -19,7 +19,7 @@ DOCKER = ("--executor=docker", f"--base-image={BASE}")
 # Gives a harness up to two seconds, instead of minutes, to find an engine that went away.
 IMPATIENT = """\
 import sys
-from harness.isolate import docker as executor
+from harness.executors import docker as executor
 executor.AWAY_S = 2.0
 from harness.cli.main import main
 sys.exit(main(sys.argv[1:]))

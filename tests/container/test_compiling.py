@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from harness.config.shipped import CSRC
-from harness.isolate.engine import Engine
-from harness.isolate.sandbox import SandboxLimits
+from harness.executors.engine import Engine
+from harness.executors.sandbox import SandboxLimits
 from tests.container.cells import Cells
 from tests.fault_cases.cases import HERE, FaultCase, load_cases
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.isolate.process import Gate
-from harness.isolate.sandbox import TASK_USER
+from harness.executors.process import Gate
+from harness.executors.sandbox import TASK_USER
 from tests.conftest import ROOT
 from tests.container.cells import AnyCells, BwrapCells, Cells, achieved, asleep
 from tests.container.engines import until
@@ -272,7 +272,7 @@ def test_a_gate_holds_it_back(bwrap_cells: BwrapCells) -> None:
 HARNESS = """
 import sys
 from pathlib import Path
-from harness.isolate.bwrap import find_bwrap
+from harness.executors.bwrap import find_bwrap
 from tests.container.cells import SLEEP_S, BwrapCells
 cells = BwrapCells(find_bwrap(), Path(sys.argv[1]))
 cells(f"import os; os.setsid(); os.execvp('sleep', ['sleep', '{SLEEP_S}'])", timeout_s=600)

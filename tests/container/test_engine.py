@@ -15,10 +15,10 @@ from harness.config.environments import PYPI
 from harness.config.matrix import Matrix
 from harness.config.plan import PlannedEnvironment
 from harness.errors import HarnessError, InfrastructureError, Unrecorded
-from harness.isolate import Answer
-from harness.isolate import docker as executor
-from harness.isolate.engine import Engine
-from harness.isolate.images import base_identity, build_image
+from harness.executors import Answer
+from harness.executors import docker as executor
+from harness.executors.engine import Engine
+from harness.executors.images import base_identity, build_image
 from harness.schema.storage import Run
 from tests.conftest import ROOT
 from tests.container.cells import LIMITS, Cells

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.isolate.process import LOG_LIMIT_BYTES
+from harness.executors.process import LOG_LIMIT_BYTES
 from harness.schema.storage import Run
 from tests.candidates.hostile import HOSTILE, IN_SANDBOXES, Hostile, check_launch, check_validation, files_of, hostile
 from tests.container.project import containers_of, docker_run

@@ -16,10 +16,10 @@ import pytest
 from harness.config.matrix import Matrix
 from harness.config.plan import PlannedEnvironment
 from harness.errors import HarnessError
-from harness.isolate.docker import DockerExecutor
-from harness.isolate.engine import OWNER, Engine
-from harness.isolate.images import BASE_CHANGES, KEY, base_identity, build_image, image_key, image_tag
-from harness.isolate.process import birth, owner
+from harness.executors.docker import DockerExecutor
+from harness.executors.engine import OWNER, Engine
+from harness.executors.images import BASE_CHANGES, KEY, base_identity, build_image, image_key, image_tag
+from harness.executors.process import birth, owner
 from tests.conftest import ROOT
 from tests.container.cells import LIMITS
 from tests.container.conftest import BASE, planned

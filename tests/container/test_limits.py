@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.isolate import MOST_RESULT_BYTES, Answer
-from harness.isolate.engine import Engine
-from harness.isolate.process import LOG_LIMIT_BYTES
+from harness.executors import MOST_RESULT_BYTES, Answer
+from harness.executors.engine import Engine
+from harness.executors.process import LOG_LIMIT_BYTES
 from tests.container.cells import LIMITS, SLEEP_S, AnyCells, BwrapCells, Cells, asleep
 
 pytestmark = pytest.mark.container

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from harness.isolate.engine import Engine
+from harness.executors.engine import Engine
 from harness.run.folders import held, measure_lock
 from harness.schema.environment_records import BINDING_OBJECT, BuildRecord
 from harness.schema.records import LaunchRecord

@@ -15,7 +15,7 @@ from harness.config.matrix import load_matrix
 from harness.config.pins import ensure_pins
 from harness.config.plan import PlannedEnvironment
 from harness.errors import HarnessError
-from harness.isolate.venv import VenvExecutor
+from harness.executors.venv import VenvExecutor
 from harness.tools import cache_folder
 from tests.conftest import ROOT
 

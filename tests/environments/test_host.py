@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.isolate.bwrap import grant
-from harness.isolate.host import PYTHON_VARIABLE
+from harness.executors.bwrap import grant
+from harness.executors.host import PYTHON_VARIABLE
 from harness.schema.storage import Run
 from tests.projects import SHIPPED, Finished, head, make_project, outputs, report
 from tests.projects import start as start_run

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.isolate.process import LOG_LIMIT_BYTES
+from harness.executors.process import LOG_LIMIT_BYTES
 from harness.schema.records import LaunchRecord, Timing, ValidationRecord
 from harness.schema.run_records import RunRecord
 from harness.schema.storage import Run, load_record

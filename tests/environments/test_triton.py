@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from harness.isolate.bwrap import Access, Mount, cache_libraries, driver_mounts, grant, interpreter
-from harness.isolate.sandbox import hand_over, sandbox_variables
+from harness.executors.bwrap import Access, Mount, cache_libraries, driver_mounts, grant, interpreter
+from harness.executors.sandbox import hand_over, sandbox_variables
 from tests.conftest import ROOT
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(300)]

@@ -1,6 +1,6 @@
 """Stands in for a pinned environment's Python: `python -m worker TASK REQUEST RESULT`, answered at once, always alike.
 
-`harness.isolate.venv` starts it as it starts the real one. It writes what the real tasks write, where they write it
+`harness.executors.venv` starts it as it starts the real one. It writes what the real tasks write, where they write it
 and in the same order, so that a run of it can be disturbed hundreds of times. Only the standard library, for speed.
 """
 

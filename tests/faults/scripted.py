@@ -37,8 +37,8 @@ from harness.config.listing import Listed
 from harness.config.pins import load_pins
 from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError
+from harness.executors import Answer, Task, venv
 from harness.interrupts import keep_interrupts
-from harness.isolate import Answer, Task, venv
 from harness.run import launch, prepare
 from harness.schema.run_records import GpuFacts
 from harness.schema.storage import KINDS, Run, from_json_value, load_record, to_json

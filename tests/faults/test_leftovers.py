@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.isolate.process import MARK, kill_leftovers, temporary_folder
+from harness.executors.process import MARK, kill_leftovers, temporary_folder
 from tests.faults.scripted import ROOT, wait_until
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 HARNESS = """
 import sys
 from pathlib import Path
-from harness.isolate.process import run_child
+from harness.executors.process import run_child
 inner = "import subprocess, time; subprocess.Popen(['sleep', '601'], start_new_session=True); time.sleep(601)"
 run_child([sys.executable, "-c", inner], cwd=Path("/tmp"), log=Path(sys.argv[1]), timeout_s=600, environment={})
 """
@@ -77,7 +77,7 @@ def test_temporary_folders_of_a_killed_harness_are_removed_and_others_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    held = "import time\nfrom harness.isolate.process import temporary_folder\nwith temporary_folder(): time.sleep(600)"
+    held = "import time\nfrom harness.executors.process import temporary_folder as made\nwith made(): time.sleep(600)"
     child = subprocess.Popen([sys.executable, "-c", held], cwd=ROOT, env={**os.environ, "TMPDIR": str(tmp_path)})
     try:
         assert wait_until(lambda: any(tmp_path.glob("kernel-matrix-*")))

@@ -16,9 +16,9 @@ from typing import Any
 import filelock
 import pytest
 
+from harness.executors import Answer, Task
+from harness.executors.venv import VenvExecutor
 from harness.gpu import models, use
-from harness.isolate import Answer, Task
-from harness.isolate.venv import VenvExecutor
 from harness.schema.run_records import GpuFacts
 from harness.worker import codec, protocol, wire
 from tests.conftest import ROOT

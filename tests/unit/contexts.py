@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from harness.isolate import Answer, Task
-from harness.isolate.process import Ended
+from harness.executors import Answer, Task
+from harness.executors.process import Ended
 from harness.run.context import Context
 from harness.schema.run_records import GpuFacts
 from tests.messages import answered

@@ -13,7 +13,7 @@ import pytest
 
 from harness.config.environments import PYPI
 from harness.errors import InfrastructureError, InputError
-from harness.isolate.archive import (
+from harness.executors.archive import (
     MANIFEST,
     ArchivedEnvironment,
     load_bundle,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.isolate import Task
+from harness.executors import Task
 from harness.run.batches import MOST, in_batches, is_shared, run_batch
 from harness.schema.records import Device
 from harness.schema.run_records import WorkloadInfo

@@ -17,7 +17,7 @@ from harness.config.kernels import Flags, Kernel
 from harness.config.matrix import Limits, Matrix
 from harness.config.plan import Facts, PlannedBuild
 from harness.errors import Interrupted
-from harness.isolate import Answer, Task
+from harness.executors import Answer, Task
 from harness.run.build import BINDING_FILES, build, kernel_files
 from harness.run.context import Context
 from harness.schema.environment_records import BINDING_OBJECT, BuildRecord

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from harness.errors import InfrastructureError, InputError
-from harness.isolate import bwrap, choose, read_result
-from harness.isolate.bwrap import (
+from harness.executors import bwrap, choose, read_result
+from harness.executors.bwrap import (
     Access,
     Bwrap,
     Mount,
@@ -23,8 +23,8 @@ from harness.isolate.bwrap import (
     restraints,
     show_root,
 )
-from harness.isolate.choose import Choice, choose_venv
-from harness.isolate.sandbox import SandboxLimits, take_back
+from harness.executors.choose import Choice, choose_venv
+from harness.executors.sandbox import SandboxLimits, take_back
 from harness.run import prepare
 from harness.run.prepare import Options, foreign, make_plan
 from harness.schema.run_records import Selection

@@ -11,11 +11,11 @@ import pytest
 from harness.config.environments import PYPI
 from harness.config.matrix import Limits, parse_matrix
 from harness.errors import InfrastructureError, InputError
-from harness.isolate import choose as choosing
-from harness.isolate.archive import choose_bundled_index, load_bundle, write_manifest
-from harness.isolate.bwrap import Bwrap
-from harness.isolate.choose import choose_bundle, choose_here, lacking, sandbox_limits, wanted_bundle
-from harness.isolate.engine import EngineFacts, EngineGone
+from harness.executors import choose as choosing
+from harness.executors.archive import choose_bundled_index, load_bundle, write_manifest
+from harness.executors.bwrap import Bwrap
+from harness.executors.choose import choose_bundle, choose_here, lacking, sandbox_limits, wanted_bundle
+from harness.executors.engine import EngineFacts, EngineGone
 from harness.run.prepare import bundled_indexes
 from tests.unit.test_archive import ID, entry
 from tests.unit.test_host import WITH_HOST

@@ -17,9 +17,9 @@ from harness.config.matrix import Matrix, load_matrix
 from harness.config.pins import pins_path
 from harness.config.plan import PlannedEnvironment
 from harness.errors import InputError
+from harness.executors import remove
+from harness.executors.choose import Choice
 from harness.experiments.components import Component, differing, exchanges, only_packages
-from harness.isolate import remove
-from harness.isolate.choose import Choice
 from harness.run.prepare import Options
 from harness.schema.environment_records import Wheel
 from harness.schema.run_records import Cell, Selection

@@ -11,13 +11,13 @@ import psutil
 import pytest
 
 from harness.errors import Interrupted, Unrecorded
-from harness.isolate import Task, read_result
-from harness.isolate import docker as containers
-from harness.isolate import engine as engines
-from harness.isolate.docker import Counts, DockerExecutor, read_counts, sweep
-from harness.isolate.engine import Engine, EngineGone, EngineRefused, find_gpu_way
-from harness.isolate.process import is_orphan, owner
-from harness.isolate.sandbox import SandboxLimits, sandbox_paths, unconfined
+from harness.executors import Task, read_result
+from harness.executors import docker as containers
+from harness.executors import engine as engines
+from harness.executors.docker import Counts, DockerExecutor, read_counts, sweep
+from harness.executors.engine import Engine, EngineGone, EngineRefused, find_gpu_way
+from harness.executors.process import is_orphan, owner
+from harness.executors.sandbox import SandboxLimits, sandbox_paths, unconfined
 from harness.schema.environment_records import Confinement
 from tests.messages import made
 

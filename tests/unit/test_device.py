@@ -9,7 +9,7 @@ import pytest
 
 from harness.config.matrix import Limits
 from harness.errors import Unrecorded
-from harness.isolate import Answer, Task
+from harness.executors import Answer, Task
 from harness.run.ceilings import measure_ceilings
 from harness.run.device import TRIES, check_device
 from harness.schema.environment_records import CeilingRecord

@@ -13,7 +13,7 @@ from harness.config.indexes import choose_indexes, remembered_probe
 from harness.config.interpreters import Interpreter
 from harness.config.matrix import Matrix, load_matrix
 from harness.errors import BAD_INPUT, DONE, INFRASTRUCTURE, InfrastructureError
-from harness.isolate.choose import Choice
+from harness.executors.choose import Choice
 from tests.conftest import ROOT
 
 CONTAINERS = Choice(executor="docker", reason="containers of an engine")

@@ -12,11 +12,11 @@ from typing import Any, get_args
 import pytest
 
 from harness.config.matrix import Limits, Tolerances
+from harness.executors import Answer, Task
 from harness.experiments import conditions
 from harness.experiments.condition_list import MOST_SCORES, conditions_of, lengths, size_conditions
 from harness.experiments.conditions import Session
 from harness.experiments.jobs import MOST_BYTES, Job, in_processes, merge, plan_jobs
-from harness.isolate import Answer, Task
 from harness.schema.experiment_records import Condition, ConditionResult, ConditionsExperiment
 from harness.schema.records import Device
 from harness.schema.run_records import Cell

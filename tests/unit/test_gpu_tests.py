@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from harness.isolate import Answer
-from harness.isolate.process import Ended
+from harness.executors import Answer
+from harness.executors.process import Ended
 from tests.conftest import ROOT
 from tests.gpu import conftest, prebuild, test_sanitizers
 from tests.gpu.conftest import BUILDS

@@ -14,9 +14,9 @@ from harness.config.matrix import parse_matrix
 from harness.config.plan import Facts, PlannedEnvironment
 from harness.config.planner import plan_run
 from harness.errors import InfrastructureError, InputError
-from harness.isolate import host
-from harness.isolate.base import stage
-from harness.isolate.host import PYTHON_VARIABLE, HostExecutor, HostPython, WithHost, candidates, find_host_python
+from harness.executors import host
+from harness.executors.base import stage
+from harness.executors.host import PYTHON_VARIABLE, HostExecutor, HostPython, WithHost, candidates, find_host_python
 from harness.schema.run_records import Selection
 from tests.unit.contexts import FakeExecutor
 from tests.unit.test_matrix import SMALL

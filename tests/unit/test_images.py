@@ -11,9 +11,9 @@ from harness.cli.images import _remove
 from harness.config.environments import PYPI, Environment
 from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError
-from harness.isolate import images
-from harness.isolate.engine import Image
-from harness.isolate.images import (
+from harness.executors import images
+from harness.executors.engine import Image
+from harness.executors.images import (
     KEY,
     Wanted,
     base_identity,

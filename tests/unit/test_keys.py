@@ -450,8 +450,8 @@ def test_keys_are_made_there_alone(root: Path) -> None:
         ("search/bisect/run.py", 2),
         ("run/stores.py", 2),
         ("experiments/compiled.py", 1),
-        ("isolate/archive.py", 2),
-        ("isolate/images.py", 2),
+        ("executors/archive.py", 2),
+        ("executors/images.py", 2),
         ("cluster/shards.py", 1),
         ("workflow/shards.py", 1),
     }

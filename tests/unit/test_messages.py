@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.isolate.process import tail
+from harness.executors.process import tail
 from harness.progress import printable
 from harness.schema.records import Outcome
 from harness.worker import text

@@ -92,7 +92,7 @@ def test_every_step_and_experiment_makes_some_record(root: Path) -> None:
 def test_an_edit_of_what_filters_samples_makes_launches_again(sources: Path) -> None:
     assert edited(sources, "run/throttling.py") == edited(sources, "gpu.py") == {"in_block"}
     assert edited(sources, "run/launch.py") == {"in_block"}
-    assert edited(sources, "isolate/process.py") == set(keys.CODE) - {"build", "binding", "probe", "store"}
+    assert edited(sources, "executors/process.py") == set(keys.CODE) - {"build", "binding", "probe", "store"}
     for name in ("config/plan.py", "schema/storage.py", "workflow/matrix.py", "config/matrix.py", "progress.py"):
         assert not edited(sources, name)
 

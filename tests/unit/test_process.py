@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from harness.isolate import process
-from harness.isolate.process import LOG_LIMIT_BYTES, MARK, Ended, Gate, clean_environment, run_child, tail
+from harness.executors import process
+from harness.executors.process import LOG_LIMIT_BYTES, MARK, Ended, Gate, clean_environment, run_child, tail
 
 pytestmark = pytest.mark.process
 
@@ -126,7 +126,7 @@ def test_children_die_with_a_killed_parent(tmp_path: Path) -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from pathlib import Path\n"
-        "from harness.isolate.process import run_child\n"
+        "from harness.executors.process import run_child\n"
         'inner = \'import os, time; open("part", "w").write(str(os.getpid())); os.rename("part", "pid"); \'\n'
         "inner += 'time.sleep(600)'\n"
         "run_child([sys.executable, '-c', inner], cwd=Path('.'), log=Path('log'), timeout_s=600, environment={})\n"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.isolate import Answer
-from harness.isolate.process import Ended, Gate, run_child
+from harness.executors import Answer
+from harness.executors.process import Ended, Gate, run_child
 from harness.run.context import failure
 from harness.schema.records import Outcome, ValidationRecord
 from harness.schema.storage import from_json_value, load_record, save_record

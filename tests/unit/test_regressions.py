@@ -14,7 +14,7 @@ from harness.config import indexes
 from harness.config.interpreters import Interpreter
 from harness.config.matrix import parse_matrix
 from harness.errors import DONE
-from harness.isolate.host import HostPython
+from harness.executors.host import HostPython
 from harness.preflight import preflight
 from harness.preflight.findings import Findings
 from harness.run import prepare

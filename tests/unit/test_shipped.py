@@ -10,9 +10,9 @@ from harness.config.kernels import Kernel
 from harness.config.matrix import load_matrix
 from harness.config.pins import ensure_pins, known_pins, pins_path
 from harness.config.plan import PlannedEnvironment
-from harness.isolate import Task
-from harness.isolate.sandbox import sandbox_paths
-from harness.isolate.transfer import relocate
+from harness.executors import Task
+from harness.executors.sandbox import sandbox_paths
+from harness.executors.transfer import relocate
 from harness.run.build import BINDING_FILES, kernel_files
 from tests.messages import made
 

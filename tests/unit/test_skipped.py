@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from harness.errors import UNDECIDED
-from harness.isolate import Answer
-from harness.isolate.base import mismatch
-from harness.isolate.process import Ended
+from harness.executors import Answer
+from harness.executors.base import mismatch
+from harness.executors.process import Ended
 from harness.run.context import failure
 from harness.schema.records import Status, ValidationRecord
 from harness.schema.storage import load_record, save_record

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from harness.config.kernels import Kernel
+from harness.executors import Answer, Task
 from harness.experiments.swap import _link, judged, unavailable
-from harness.isolate import Answer, Task
 from harness.schema.environment_records import BINDING_OBJECT, BuildRecord
 from harness.schema.records import Outcome
 from harness.schema.storage import Run

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.isolate import transfer
-from harness.isolate.transfer import Refused, pack, relocate, unpack
+from harness.executors import transfer
+from harness.executors.transfer import Refused, pack, relocate, unpack
 
 ROOMY = {"limit_bytes": 1 << 20, "limit_files": 100}
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from harness.isolate import Answer
-from harness.isolate.process import Ended
+from harness.executors import Answer
+from harness.executors.process import Ended
 from harness.run.validate import ARRAY_BYTES, array_trials, candidate_result, native_of
 from harness.schema.run_records import WorkloadInfo
 from harness.worker import protocol, wire

@@ -10,10 +10,10 @@ from harness.config.environments import PYPI, Environment
 from harness.config.interpreters import Interpreter
 from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError, Interrupted
-from harness.isolate import Task, venv
-from harness.isolate.base import loaded_otherwise
-from harness.isolate.process import Ended
-from harness.isolate.venv import VenvExecutor
+from harness.executors import Task, venv
+from harness.executors.base import loaded_otherwise
+from harness.executors.process import Ended
+from harness.executors.venv import VenvExecutor
 from harness.schema.environment_records import Observation, Wheel
 from harness.worker import protocol
 from tests.messages import made

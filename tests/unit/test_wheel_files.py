@@ -25,7 +25,7 @@ from harness.config.pins import ensure_pins, load_pins, pins_path, resolve_pins,
 from harness.config.plan import PlannedEnvironment
 from harness.config.wheel_files import supported_tags
 from harness.errors import InputError
-from harness.isolate.venv import VenvExecutor
+from harness.executors.venv import VenvExecutor
 from harness.search.bisect.releases import releases_between
 from tests.wheels import write_wheel
 

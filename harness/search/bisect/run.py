@@ -20,8 +20,8 @@ from harness.config.plan import PlannedEnvironment
 from harness.config.pythons import changed_pythons, fit_pythons
 from harness.config.wheel_files import supported_tags
 from harness.errors import InfrastructureError, InputError
-from harness.isolate.choose import wanted_bundle
-from harness.isolate.remove import remove_environment
+from harness.executors.choose import wanted_bundle
+from harness.executors.remove import remove_environment
 from harness.run.folders import held, now_utc
 from harness.run.prepare import Options, Prepared, folder_files, make_plan
 from harness.schema.bisection_records import Aspect, BisectionRecord, Probe, ProbeVerdict, Question, Release

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 
 from harness.errors import HarnessError
-from harness.isolate.process import MARK
+from harness.executors.process import MARK
 from harness.schema.storage import Run
 from harness.worker import protocol
 from tests.container.engines import OwnEngine

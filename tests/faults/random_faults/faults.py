@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from harness.isolate.engine import OWNER
+from harness.executors.engine import OWNER
 from tests.container.engines import OwnEngine
 from tests.faults.random_faults import damage
 from tests.faults.random_faults.subjects import Child, Subject

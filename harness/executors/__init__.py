@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from harness.config.plan import PlannedEnvironment
-from harness.isolate.process import Ended, Gate
+from harness.executors.process import Ended, Gate
 from harness.schema.environment_records import EnvironmentRecord
 from harness.worker import protocol, wire
 

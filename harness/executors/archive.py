@@ -25,10 +25,9 @@ from pydantic import TypeAdapter, ValidationError
 from harness.config import keys
 from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError, InputError
-from harness.gpu import gpus, handed_on
-from harness.isolate import Task, Variables
-from harness.isolate.base import keep_wheels, kept_wheels
-from harness.isolate.bwrap import (
+from harness.executors import Task, Variables
+from harness.executors.base import keep_wheels, kept_wheels
+from harness.executors.bwrap import (
     DRIVER,
     Access,
     Bwrap,
@@ -39,10 +38,11 @@ from harness.isolate.bwrap import (
     driver_mounts,
     own_devices,
 )
-from harness.isolate.engine import OWNER, Engine
-from harness.isolate.process import owner, temporary_folder
-from harness.isolate.sandbox import ENVIRONMENT, SandboxLimits, unconfined
-from harness.isolate.venv import ProcessExecutor, VenvExecutor
+from harness.executors.engine import OWNER, Engine
+from harness.executors.process import owner, temporary_folder
+from harness.executors.sandbox import ENVIRONMENT, SandboxLimits, unconfined
+from harness.executors.venv import ProcessExecutor, VenvExecutor
+from harness.gpu import gpus, handed_on
 from harness.schema.environment_records import EnvironmentRecord, Observation
 from harness.tools import cache_lock
 from harness.worker import protocol

@@ -19,11 +19,11 @@ from pathlib import Path
 from harness.config import keys
 from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError
-from harness.isolate import Answer, Executor, Task
-from harness.isolate.base import stage
-from harness.isolate.bwrap import interpreter
-from harness.isolate.process import clean_environment
-from harness.isolate.venv import ProcessExecutor
+from harness.executors import Answer, Executor, Task
+from harness.executors.base import stage
+from harness.executors.bwrap import interpreter
+from harness.executors.process import clean_environment
+from harness.executors.venv import ProcessExecutor
 from harness.schema.environment_records import EnvironmentRecord, Observation
 from harness.tools import cuda_compiler, host_compiler
 

@@ -17,8 +17,8 @@ from harness.config.matrix import Matrix
 from harness.config.pins import index_options, known_pins, pins_path, wheel_of
 from harness.config.plan import PlannedEnvironment
 from harness.errors import HarnessError, InfrastructureError, InputError
-from harness.isolate.engine import FULL_REMEDY, LABEL, NO_BASE_REMEDY, Engine, Image
-from harness.isolate.transfer import pack
+from harness.executors.engine import FULL_REMEDY, LABEL, NO_BASE_REMEDY, Engine, Image
+from harness.executors.transfer import pack
 from harness.tools import cache_lock, output_of, uv_command
 from harness.worker import protocol
 

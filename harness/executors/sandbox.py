@@ -12,7 +12,7 @@ from pathlib import Path
 
 from harness.config import shipped
 from harness.errors import InfrastructureError
-from harness.isolate import Task
+from harness.executors import Task
 from harness.schema.environment_records import Confinement
 
 TASK_USER = 10002  # user id: docker/Dockerfile names it verb

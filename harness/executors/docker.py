@@ -27,10 +27,9 @@ from typing import Any
 
 from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError, Interrupted, Unrecorded
-from harness.gpu import handed_on
-from harness.isolate import MOST_RESULT_BYTES, Answer, Task, Variables, read_result
-from harness.isolate.base import BaseExecutor, keep_wheels, kept_wheels
-from harness.isolate.engine import (
+from harness.executors import MOST_RESULT_BYTES, Answer, Task, Variables, read_result
+from harness.executors.base import BaseExecutor, keep_wheels, kept_wheels
+from harness.executors.engine import (
     LONG_TIMEOUT_S,
     NO_ENGINE_REMEDY,
     OWNER,
@@ -39,9 +38,9 @@ from harness.isolate.engine import (
     EngineRefused,
     engine_variables,
 )
-from harness.isolate.images import RECIPE, base_identity, build_image, image_key
-from harness.isolate.process import Ended, is_orphan, owner, run_child, tail
-from harness.isolate.sandbox import (
+from harness.executors.images import RECIPE, base_identity, build_image, image_key
+from harness.executors.process import Ended, is_orphan, owner, run_child, tail
+from harness.executors.sandbox import (
     ENVIRONMENT,
     LINK,
     PYTHON,
@@ -53,7 +52,8 @@ from harness.isolate.sandbox import (
     signalled,
     unconfined,
 )
-from harness.isolate.transfer import Refused, pack, relocate, unpack
+from harness.executors.transfer import Refused, pack, relocate, unpack
+from harness.gpu import handed_on
 from harness.schema.environment_records import EnvironmentRecord, Observation
 from harness.tools import GIB
 from harness.worker import codec, protocol

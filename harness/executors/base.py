@@ -16,10 +16,10 @@ from harness.config.environments import package_versions, threads_in
 from harness.config.pins import load_pins
 from harness.config.plan import PlannedEnvironment
 from harness.errors import HarnessError, InfrastructureError, Interrupted, Unrecorded
-from harness.isolate import Answer, Task, Variables
-from harness.isolate.bwrap import Bwrap
-from harness.isolate.process import end_descendants, is_orphans, owners, temporary_folder
-from harness.isolate.sandbox import hand_over
+from harness.executors import Answer, Task, Variables
+from harness.executors.bwrap import Bwrap
+from harness.executors.process import end_descendants, is_orphans, owners, temporary_folder
+from harness.executors.sandbox import hand_over
 from harness.schema.environment_records import EnvironmentRecord, Observation
 from harness.schema.records import Status
 from harness.tools import cache_lock

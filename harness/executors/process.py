@@ -23,7 +23,7 @@ from typing import IO
 
 import psutil
 
-from harness.isolate.guard import CANNOT
+from harness.executors.guard import CANNOT
 from harness.worker.text import last_line, plain
 
 GUARD = Path(__file__).with_name("guard.py")

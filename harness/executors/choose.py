@@ -13,12 +13,12 @@ import psutil
 from harness.config.matrix import Limits
 from harness.config.plan import Plan
 from harness.errors import InfrastructureError, InputError
-from harness.isolate import Executor
-from harness.isolate.archive import Bundle, load_bundle
-from harness.isolate.bwrap import Bwrap, find_bwrap, grant
-from harness.isolate.engine import NO_BASE_REMEDY, Engine, EngineFacts, EngineGone
-from harness.isolate.images import base_problem
-from harness.isolate.sandbox import SandboxLimits
+from harness.executors import Executor
+from harness.executors.archive import Bundle, load_bundle
+from harness.executors.bwrap import Bwrap, find_bwrap, grant
+from harness.executors.engine import NO_BASE_REMEDY, Engine, EngineFacts, EngineGone
+from harness.executors.images import base_problem
+from harness.executors.sandbox import SandboxLimits
 from harness.tools import GIB
 
 Name = Literal["docker", "venv", "bundle"]
@@ -144,7 +144,7 @@ def make_executor(choice: Choice, limits: Limits, plan: Plan, root: Path, cache:
     hosts = [environment.id for environment in plan.environments if environment.spec.is_host]
     if not hosts:
         return pinned
-    from harness.isolate.host import HostExecutor, WithHost
+    from harness.executors.host import HostExecutor, WithHost
 
     host = HostExecutor(cache, plan.threads, plan.variables, grant()[0], sandbox_limits(limits, own_memory()))
     return WithHost(pinned, host, hosts)
@@ -152,16 +152,16 @@ def make_executor(choice: Choice, limits: Limits, plan: Plan, root: Path, cache:
 
 def _make_pinned(choice: Choice, limits: Limits, plan: Plan, root: Path, cache: Path) -> Executor:
     if choice.bundle is not None and choice.bwrap is not None:
-        from harness.isolate.archive import ArchiveExecutor
+        from harness.executors.archive import ArchiveExecutor
 
         limit = sandbox_limits(limits, own_memory())
         return ArchiveExecutor(choice.bundle, choice.bwrap, cache, plan.threads, plan.variables, limit)
     if choice.engine is None or choice.facts is None:
-        from harness.isolate.venv import VenvExecutor
+        from harness.executors.venv import VenvExecutor
 
         limit = sandbox_limits(limits, own_memory())
         return VenvExecutor(cache, plan.threads, plan.variables, choice.bwrap, limit)
-    from harness.isolate.docker import DockerExecutor
+    from harness.executors.docker import DockerExecutor
 
     limit = sandbox_limits(limits, choice.facts.memory_bytes)
     return DockerExecutor(

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness.isolate.choose import Choice
-from harness.isolate.process import is_orphans, owners
+from harness.executors.choose import Choice
+from harness.executors.process import is_orphans, owners
 from harness.tools import cache_lock
 
 ENDED = ".ended"
@@ -23,7 +23,7 @@ def remove_environment(choice: Choice, cache: Path, id: str, key: str, since_utc
     if not key or choice.bundle is not None:
         return False
     if choice.engine is not None:
-        from harness.isolate.images import REPOSITORY
+        from harness.executors.images import REPOSITORY
 
         tag = f"{REPOSITORY}/{id}:{key[:12]}"
         image = choice.engine.image(tag)

@@ -18,11 +18,11 @@ from harness.config.interpreters import need_interpreter
 from harness.config.pins import index_options, wheel_of
 from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError, Interrupted
-from harness.isolate import Answer, Task, Variables, read_result
-from harness.isolate.base import BaseExecutor, keep_wheels, kept_wheels, mismatch
-from harness.isolate.bwrap import Bwrap, Process, compilers, interpreter, own_devices, run_confined
-from harness.isolate.process import run_child
-from harness.isolate.sandbox import SandboxLimits, thread_variables
+from harness.executors import Answer, Task, Variables, read_result
+from harness.executors.base import BaseExecutor, keep_wheels, kept_wheels, mismatch
+from harness.executors.bwrap import Bwrap, Process, compilers, interpreter, own_devices, run_confined
+from harness.executors.process import run_child
+from harness.executors.sandbox import SandboxLimits, thread_variables
 from harness.schema.environment_records import EnvironmentRecord, Observation
 from harness.tools import cache_lock, uv_command
 from harness.worker import codec, protocol

@@ -24,10 +24,9 @@ from enum import Enum
 from pathlib import Path
 
 from harness.errors import InfrastructureError
-from harness.gpu import find_minors, gpus
-from harness.isolate import Answer, Task, read_result
-from harness.isolate.process import MARK, PASSED_ON, clean_environment, open_bytes, owner, run_child
-from harness.isolate.sandbox import (
+from harness.executors import Answer, Task, read_result
+from harness.executors.process import MARK, PASSED_ON, clean_environment, open_bytes, owner, run_child
+from harness.executors.sandbox import (
     TASK_USER,
     USER,
     SandboxLimits,
@@ -37,6 +36,7 @@ from harness.isolate.sandbox import (
     signalled,
     take_back,
 )
+from harness.gpu import find_minors, gpus
 from harness.tools import cuda_compiler, host_compiler, output_of
 from harness.worker import codec, protocol
 
