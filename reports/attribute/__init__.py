@@ -2,9 +2,11 @@
 
     explained(folder)      every cause that a run's records support, most important first
 
-`facts` hold what the records say of one kernel or reference in one environment against the baseline, typed. Each of the
-`rules` recognises one cause by facts alone, and knows of no other rule. `precedence` lists the rules, and says which of
-several causes leads; `grading` how sure one can be, given what else moved. `wording` and `figures` are what cards show.
+`trials` reads every experiment as trials of one factor, and says what outcomes follow. `cases`, `cells`, `times`,
+`profiles` and `experiments` hold what the records say of one kernel or reference against the baseline. The rules are in
+`changes`, `operators`, `refusals`, `faults`, `ranges`, `verdicts`, `costs` and `memory_use`: each recognises one cause,
+and knows of no other rule. `cards` makes a card of what a rule found, with its grade and what is ruled out, `grades`
+looks for what else changed, and `precedence` says which of several causes leads. `words` has every sentence.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from pathlib import Path
 
 from reports.attribute.cases import cases
 from reports.attribute.causes import Cause, order
-from reports.attribute.costs import leaning, memory_causes
+from reports.attribute.costs import leaning
+from reports.attribute.memory_use import memory_causes
 from reports.attribute.precedence import correctness_causes, time_causes
 from reports.compare.rows import compare
 from reports.compare.two_runs import changed_sources

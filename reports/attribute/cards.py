@@ -15,7 +15,7 @@ from harness.worker import protocol
 from reports import model
 from reports.attribute import causes, figures
 from reports.attribute.cases import CaseFacts
-from reports.attribute.causes import About, Cause, Figure, Grade, Kind, Rival, RuledOut
+from reports.attribute.causes import REFERENCES_TOLD, THIS, About, Cause, Figure, Grade, Kind, Rival, RuledOut
 from reports.attribute.cells import CellFacts
 from reports.attribute.evidence import extent, listed, number, time_seen
 from reports.attribute.times import TimeChange
@@ -133,7 +133,8 @@ def card(
         evidence = [*evidence, Seen(text=f"not excluded: {', '.join(missing)}")]
     weighed = about is About.CORRECTNESS and kind not in BY_MESSAGE and cells
     every = {each.rival: each for each in (*(ruled_out(case, cells[0]) if weighed else ()), *out) if each is not None}
-    facts = (str(fact).replace(case.kernel or "\0", "").replace(this, "") for fact in names.values())
+    facts = (str(fact).replace(case.kernel or "\0", "").replace(THIS, "").replace(this, "") for fact in names.values())
+    template = says.value.format(kernel=case.kernel, subject=case.subject, base=base, this=THIS, **names)
     return Cause(
         cause=kind,
         grade=grade,
@@ -144,7 +145,8 @@ def card(
         device=case.device,
         environment=case.environment,
         baseline=case.baseline,
-        statement=says.value.format(kernel=case.kernel, subject=case.subject, base=base, this=this, **names),
+        statement=template.replace(THIS, this).replace(REFERENCES_TOLD, case.reference),
+        template=template,
         evidence=tuple({seen.text: seen for seen in reversed(list(evidence))}.values())[::-1],
         ruled_out=tuple(each for each in every.values() if kind not in each.causes),
         next_command=command or (case.explain(cells) if says in EXPLAINED else case.command(cells)),

@@ -11,6 +11,7 @@ from functools import cached_property
 from harness.schema.environment_records import BuildRecord, EnvironmentRecord
 from harness.worker import protocol
 from reports import model
+from reports.attribute.causes import THIS
 from reports.attribute.cells import CellFacts
 from reports.attribute.experiments import CallOrder, Conditions, Finding, Spread, findings, settled, settles, silent
 from reports.attribute.messages import build_flags, faulted, mistaken, outlived, own_error
@@ -87,6 +88,11 @@ class CaseFacts:
     def versions(self) -> tuple[str, str]:
         """Both environments as sentences name them."""
         return self.cells[0].versions
+
+    @property
+    def places(self) -> tuple[str, str]:
+        """The same for what completes a card's sentence, which may come to speak of several environments."""
+        return self.versions[0], THIS
 
     @cached_property
     def builds(self) -> tuple[BuildRecord | None, BuildRecord | None]:

@@ -233,6 +233,9 @@ class RuledOut:
         return STANDS_FOR[self.rival]
 
 
+# What a card says of one environment, or one reference, it may say of several: their places in its sentence.
+THIS, REFERENCES_TOLD = "\ue000", "\ue001"
+
 GOOD, BAD, SAME, DIFFERENT, PLAIN = "good", "bad", "same", "different", ""
 
 
@@ -294,6 +297,7 @@ class Cause:
     under: tuple[str, ...] = ()
     not_excluded: bool = False
     own_fix: str = ""
+    template: str = field(default="", repr=False)  # its statement, with THIS and REFERENCES_TOLD in place of names
     group_key: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
@@ -330,6 +334,11 @@ class Cause:
             return ""
         fix = (self.own_fix or FIXES.get(self.cause, "")) if known else ""
         return fix.replace("this reference", f"PyTorch's {', '.join(self.under)}") if self.under else fix
+
+    def retold(self, this: str, reference: str) -> Cause:
+        """Return it with a statement about these environments and references."""
+        told = self.template.replace(THIS, this).replace(REFERENCES_TOLD, reference)
+        return replace(self, statement=told or self.statement)
 
     @property
     def workload(self) -> str:

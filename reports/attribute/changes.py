@@ -18,7 +18,7 @@ from reports import model
 from reports.attribute import causes, figures
 from reports.attribute.cards import Shown, card, card_of_time, excluded
 from reports.attribute.cases import CaseFacts
-from reports.attribute.causes import Cause, Figure, Kind, Rival, RuledOut
+from reports.attribute.causes import THIS, Cause, Figure, Kind, Rival, RuledOut
 from reports.attribute.cells import CellFacts, Reference, backends, operators_moved
 from reports.attribute.evidence import became, dtypes_of, in_words, listed, share
 from reports.attribute.figures import package_text
@@ -116,7 +116,7 @@ def code_moved(case: CaseFacts) -> Cause | None:
     around = Seen(text=SWAPPED[Follows.FACTOR], record=case.swap[1].path if case.swap else None)
     same_flags = Seen(text="the same in both builds", record=case.code.seen.record)
     says = Says.LOADED_CODE_MOVED if case.brings_code else Says.SOURCE_COMPILES_OTHERWISE
-    ends = f"{'dies' if died(cells[0].sides[1]) else 'no longer dies'} in {case.versions[1]}"
+    ends = f"{'dies' if died(cells[0].sides[1]) else 'no longer dies'} in {case.places[1]}"
     needs: dict[str, object] = {
         Rival.UNINITIALISED: case.memory_clean or (swapped and not case.unsteady),
         Rival.CHANCE: not case.unsteady or (swapped and case.memory_clean),
@@ -533,7 +533,6 @@ def reference_moved(case: CaseFacts) -> Cause | None:
     swapped = any(operators_moved(*cell.sides) for cell in cells)
     kind = Kind.DEFAULT_BACKEND_MOVED if swapped else Kind.REFERENCE_MOVED
     kind = Kind.OPERATOR_MOVED if case.is_operator else kind
-    base, this = case.versions
     how = HOW_MOVED.get(frozenset(cell.verdict for cell in cells), MIXED)
     dtypes = dtypes_of(case, cells)
     evidence = []
@@ -553,7 +552,7 @@ def reference_moved(case: CaseFacts) -> Cause | None:
         evidence,
         drawn=[figures.recipes_figure(cells[0]), figures.crossing_figure(cells[0], [cells[0].target])],
         group=("reference", case.reference, how, dtypes),
-        how=how.format(base=base, this=this),
+        how=how.format(base=case.versions[0], this=THIS),
         dtypes=dtypes,
         by=", by its definition, truth()" if cells[0].is_defined else "",
     )

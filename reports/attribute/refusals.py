@@ -8,7 +8,7 @@ from reports import model
 from reports.attribute import figures
 from reports.attribute.cards import Shown, card, excluded
 from reports.attribute.cases import CaseFacts
-from reports.attribute.causes import Cause, Kind, Rival
+from reports.attribute.causes import REFERENCES_TOLD, Cause, Kind, Rival
 from reports.attribute.cells import CellFacts
 from reports.attribute.evidence import ended, inputs_of, listed, where_all
 from reports.attribute.messages import (
@@ -53,7 +53,7 @@ def build_failed(case: CaseFacts) -> Cause | None:
         [Seen(text=build.message or "the build failed", record=record), *case.build_inputs],
         out=[excluded(Rival.FLAGS, Seen(text="the same in both builds", record=record) if alike else None)],
         measured=True,
-        where=f"in {case.versions[build is case.builds[1]]}",
+        where=f"in {case.places[build is case.builds[1]]}",
     )
 
 
@@ -97,7 +97,7 @@ def does_not_load(case: CaseFacts) -> Cause | None:
     named = [build for build in case.refused if build.refused is not None and build.refused.kind in NAMED]
     build = (named or case.refused)[-1]
     everywhere = len(case.refused) == len({each.environment for each in case.builds if each is not None})
-    where = where_all(case) if everywhere else f"in {case.versions[build is case.builds[1]]}"
+    where = where_all(case) if everywhere else f"in {case.places[build is case.builds[1]]}"
     seen = [Seen(text=f"{each.environment}: {each.message}", record=_build_record(case, each)) for each in case.refused]
     failure = build.refused
     assert failure is not None
@@ -232,7 +232,7 @@ def refused_by_error(case: CaseFacts) -> Cause | None:
         cells,
         [*(Seen(text=f"{side.environment}: {side.message}", record=side.record) for side in without), *references],
         needs={"that the kernel asks for something else than PyTorch's references do": references},
-        where="in both environments" if base and this else f"in {case.versions[this]}",
+        where="in both environments" if base and this else f"in {case.places[this]}",
         message=without[-1].message,
     )
 
@@ -280,7 +280,7 @@ def raises_on_one_side(case: CaseFacts) -> Cause | None:
             excluded(Rival.INPUTS, cell.inputs),
             *(excluded(rival, same) for rival in (Rival.CHANCE, Rival.UNINITIALISED, Rival.OUT_OF_BOUNDS)),
         ],
-        where=where,
+        where=f"in {case.places[number]}",
         message=side.message,
     )
 
@@ -328,7 +328,7 @@ def unsupported(case: CaseFacts) -> Cause | None:
     verdict = cells[0].verdict
     cells = [cell for cell in cells if cell.verdict == verdict]
     refusing = [_refusing(cell) for cell in cells]
-    inputs, (base, this) = inputs_of(case, cells), case.versions
+    inputs, (base, this) = inputs_of(case, cells), case.places
     gone, nowhere = verdict == model.NO_LONGER_SUPPORTED, verdict == model.UNSUPPORTED or case.alone
     runs = f"{base if gone else this} runs it" + (", with a wrong result" if verdict == model.FAILING else "")
     message = refusing[min(len(cells), 4) - 1].message
@@ -353,10 +353,10 @@ def unsupported(case: CaseFacts) -> Cause | None:
         ],
         drawn=[figures.supported_figure(cells)],
         group=("unsupported", case.kernel, case.subject if case.is_operator else "", verdict, inputs, case.device),
-        how=HOW_REFUSED.get(verdict, "is refused in every environment").format(*case.versions),
+        how=HOW_REFUSED.get(verdict, "is refused in every environment").format(*case.places),
         device=case.device,
         what=inputs or listed(cell.workload for cell in cells),
-        reference=case.reference,
+        reference=REFERENCES_TOLD,
         running=runs,
         message=message,
         refusing=both if verdict == model.UNSUPPORTED else this if gone else base,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -81,14 +80,9 @@ def _best_first(explanation: Explanation, names: Mapping[str, str]) -> Explanati
     """The one with the highest grade leads, with the evidence of all; what it says of one version, it says of all."""
     grades = list(GRADES)
     lead, *others = sorted((explanation.lead, *explanation.others), key=lambda cause: grades.index(cause.grade))
-    if others and lead.cause == Kind.UNSUPPORTED_COMBINATION and lead.reference:
-        refused = ", ".join(dict.fromkeys(cause.reference for cause in (lead, *others)))
-        one, every = (f"refuses {each} attention" for each in (lead.reference, refused))
-        lead = replace(lead, statement=lead.statement.replace(one, every, 1))
     if others:
-        version, versions = _versions([lead], names), _versions([lead, *others], names)
-        said = re.sub(rf"\bin {re.escape(version)}(?![\w.+-]*\w)", lambda _: f"in {versions}", lead.statement)
-        lead = replace(lead, statement=said)
+        references = ", ".join(dict.fromkeys(cause.reference for cause in (lead, *others)))
+        lead = lead.retold(_versions([lead, *others], names), references)
         evidence = dict.fromkeys([*lead.evidence, *(cause.evidence[0] for cause in others if cause.evidence)])
         lead = replace(lead, evidence=tuple(evidence), figures=_together(lead, others, names))
     return replace(explanation, lead=lead, others=others)

@@ -13,7 +13,7 @@ from harness.schema.storage import Run
 from reports import model
 from reports.attribute import explained
 from reports.attribute.causes import Grade, Kind
-from reports.attribute.costs import MemoryChange
+from reports.attribute.memory_use import MemoryChange
 from reports.compare.exit_codes import exit_codes, memory_unseen_text
 from reports.render.page import render_page
 from reports.render.report import Report
