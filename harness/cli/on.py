@@ -29,7 +29,7 @@ from harness.workflow.shards import Asked, Campaign, gather
 
 SHARDS = Path("reports", "shards")
 AS_GIVEN = ("launches", "trials", "executor", "base_image", "bundle", "explain")
-IF_GIVEN = ("quick", "strict", "trust", "no_check", "profile")
+IF_GIVEN = ("quick", "strict", "trust", "no_check")
 
 
 def add_on(parser: Options) -> None:

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from harness.cli import collect as verb
-from harness.cli.on import groups_of, listed, sbatch_options
+from harness.cli.on import groups_of, listed, sbatch_options, shard_words
 from harness.cluster import slurm
 from harness.cluster.collect import collect
 from harness.cluster.engine import State
@@ -378,3 +378,11 @@ def test_options_of_the_command_line_win_over_those_of_the_file(root: Path) -> N
     assert sbatch_options(argparse.Namespace(sbatch=[], partition=None, time=30), matrix)["time"] == "30"
     with pytest.raises(InputError, match="is not NAME=VALUE"):
         sbatch_options(argparse.Namespace(sbatch=["exclusive"], partition=None, time=None), matrix)
+
+
+def test_options_of_the_command_are_those_of_each_shard() -> None:
+    from harness.cli.main import make_parser
+
+    typed = ["matrix", "--on=slurm", "--quick", "--trust", "--launches=3", "--executor=venv"]
+    words = shard_words(make_parser("matrix").parse_args(typed))
+    assert words == ["--launches", "3", "--executor", "venv", "--explain", "auto", "--quick", "--trust"]
