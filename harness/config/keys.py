@@ -1,250 +1,284 @@
-"""What determines each record: the one place that says it, and every key is derived from it.
+"""What is done once is not done again: the key of each job.
 
-A record's key is the digest of its inputs. `DETERMINES` names them, kind by kind, and `harness.config.key_inputs`
-says where the plan has each of them; an input that is a record itself is there by that record's key. A record is
-taken again, from this run or from another, where its key is the same, and made again where it is not. What is in no
-list changes nothing.
+A job's key is the digest of what it is asked, of the environment that it runs in, of the facts of this machine that its
+kind depends on, and of the code that does it (`harness.config.code`). Files count by their content, and what another
+job makes counts by that job's key. A record is taken again, from this run or from another, where its key is the same.
 
-Two things are in no list:
-
-* What only judges: `thresholds`. Where it was edited, the records are reported again, by the new ones.
-* What only stops: `limits`. A record that ended before its limits does not depend on them, whether they are raised or
-  lowered. One that ended at a limit is never taken from another run, and in its own it is made again, with what follows
-  from it, where that limit was raised (`ENDED_AT`, `harness.run.reuse`).
-
-The code that makes a record is an input of it, too: `CODE`. It is as fine as can be told from the sources: a task, with
-what it imports of `harness.worker`, and the files that ask it and judge what it says. So is the rule that leaves
-throttled samples out. A run of another harness is another run; of its records those are taken whose code is the same.
-
-Keys of truths are made where they are used, in `harness.worker.truth`: no truth outlives the run it was computed for.
+In no key are thresholds, which only judge, and limits, which only stop: what ended at a limit is taken from no other
+run (`harness.run.memo`).
 """
 
 from __future__ import annotations
 
-import ast
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from harness.config import code
+from harness.config.environments import HOST
+from harness.config.kernels import Kernel
+from harness.config.matrix import Matrix
+from harness.config.plan import Plan, PlannedEnvironment, PlannedLaunch
+from harness.schema.records import Device
 from harness.worker import protocol
 from harness.worker.tasks import MODULES
 
-RUNS = ("machine", "gpu", "executor", "inherited")  # what every process of a cell depends on, whatever it runs
-CASE = ("build", "workload", "problem", "seed", "threads", *RUNS, "code")  # a kernel on a workload
-RULE = ("deterministic", "precision", "tolerances")  # by which its outputs are judged
+HARNESS = Path(__file__).parents[1]
+# Facts that change no run: reasons, and what stands elsewhere in a plan.
+NOT_OF_RUNS = ("executor_reason", "index_reasons", "threads", "gpus", "host", "gpu")
+ALWAYS = ("__init__.py", "__main__.py", "protocol.py")  # what any task starts with
 
-DETERMINES: Mapping[str, tuple[str, ...]] = {
-    # Environments, by who makes them. What they hold is observed again each time, and no part of their key.
-    "venv": ("id", "wheels_from", "replica", "pins", "interpreter"),
-    "image": ("id", "wheels_from", "python", "pins", "base", "recipe"),
-    "bundled": ("manifest", "id"),
-    "host": ("id", "host_python", "compiler", "nvcc"),
-    "host_python": ("path", "version", "torch", "numpy", "wheels"),
-    "proof": ("manifest", "id", "folder", "inode", "unpacked_ns", "cpu", "cpu_flags", "gpus", "protocol"),
-    # An environment before it is made, for the plan.
-    "planned": ("id", "wheels_from", "replica", "python", "pins", "interpreter", "base", "bundle"),
-    # What is compiled. -march=native compiles for this very processor, and the compiler sees its system's headers.
-    "build": (
-        "environment",
-        "variables",
-        "kernel",
-        "device",
-        "files",
-        "binds",
-        "tunables",
-        "flags",
-        "architectures",
-        "libraries",
-        "compilers",
-        "processor",
-        "native_gpu",
-        "system",
-        "inherited",
-        "code",
-    ),
-    # Of a kernel only its flags for C++, which may change the ABI.
-    "binding": (
-        "environment",
-        "variables",
-        "device",
-        "binding_files",
-        "cxx_flags",
-        "compilers",
-        "processor",
-        "system",
-        "inherited",
-        "code",
-    ),
-    "probe": (
-        "environment",
-        "variables",
-        "source",
-        "architecture",
-        "device",
-        "compilers",
-        "system",
-        "inherited",
-        "code",
-    ),
-    # The inputs of a problem file. They depend on the workload's trials, and on the environment that made them.
-    # What does not fit into `output_gib` is not stored. What they are used for depends on what is in them.
-    "store": ("environment", "variables", "problem_file", "seed", "trials", "dtype", "threads", "output_gib", "code"),
-    "validation": (*CASE, "references", *RULE),
-    "crossing": ("validations",),
-    # A launch is compared with the others of its block: what determines one of them determines all of a block.
-    # `called` are the workloads that its kernel is called on, which validation decides.
-    "launch": ("environment", "kernel", "device", "index", "block", "called"),
-    # Outputs of a launch that have other bits than were validated are judged by the rule.
-    "in_block": (*CASE, "references", *RULE, "timing", "order_seed", "index", "position"),
-    "ceiling": ("environment", "variables", "threads", *RUNS, "code"),
-    # Experiments. `asked` is what each was asked beside: conditions, trials, the driver's digest.
-    "conditions": (*CASE, "precision", "tolerances", "asked"),
-    "checkers": (*CASE, "asked"),
-    "compiled": (*CASE, "asked"),
-    "profile": (*CASE, "asked"),
-    "profile_of_reference": (
-        "environment",
-        "variables",
-        "workload",
-        "problem",
-        "seed",
-        "threads",
-        *RUNS,
-        "code",
-        "asked",
-    ),
-    "swap": ("swapped", "asked", "workload", "seed", "precision", "tolerances", *RUNS, "code"),
-    # Runs, and what is made of several. A run depends on what its records depend on, and on what it tells of them.
-    "run": (
-        "schema",
-        "mode",
-        "quick",
-        "baseline",
-        "measured",
-        "kernels",
-        "workloads",
-        "cells",
-        "fallbacks",
-        "kernelbench",
-        "records",
-        "most_launches",
-        "every_code",
-    ),
-    "components": ("run", "timed"),
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A kind of job: the worker's tasks that do it, and modules of ours that change what is recorded of them."""
+
+    tasks: tuple[str, ...]
+    modules: tuple[str, ...] = ()
+    compiles: bool = False  # whether it depends on compilers, and not on what runs beside it
+
+
+KINDS: Mapping[str, Kind] = {
+    "build": Kind(tasks=("build", "take"), compiles=True),
+    "binding": Kind(tasks=("build",), compiles=True),
+    "probe": Kind(tasks=("library",), compiles=True),
+    "store": Kind(tasks=("store", "batch")),
+    "validation": Kind(tasks=("candidate", "judge", "batch")),
+    "launch": Kind(tasks=("time", "host"), modules=("run/believed.py", "run/throttling.py", "gpu.py")),
+    "ceiling": Kind(tasks=("ceilings",)),
+    "conditions": Kind(tasks=("conditions", "weigh", "library")),
+    "checkers": Kind(tasks=("check",), modules=("experiments/checkers.py", "experiments/findings.py")),
+    "compiled": Kind(tasks=("compiled",)),
+    "profile": Kind(tasks=("profile",)),
+    "profile_of_reference": Kind(tasks=("profile",)),
+    "swap": Kind(tasks=("link", "candidate", "judge")),
 }
 
-# The code that makes a record: the worker's tasks, and files of `harness`, or of the repository beside it.
-PROCESSES = (
-    "executors/process.py",
-    "executors/__init__.py",
-    "executors/venv.py",
-    "executors/host.py",
-    "executors/sandbox.py",
-    "executors/docker.py",
-    "executors/archive.py",
-    "executors/guard.py",
-    "executors/bwrap.py",
-)
-ASKS = ("run/requests.py", "run/context.py", *PROCESSES)
-CALLS = ("experiments/executable.py", *ASKS)
-CODE: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "build": (("build", "take"), ("run/build.py",)),
-    "binding": (("build",), ("run/build.py",)),
-    "probe": (("library",), ("experiments/probes.py",)),
-    "store": (("store", "batch"), ("run/stores.py", "run/batches.py")),
-    "validation": (("candidate", "judge", "batch"), ("run/validate.py", "run/batches.py", *ASKS)),
-    "in_block": (
-        ("time", "host"),
-        ("run/launch.py", "run/processors.py", "run/believed.py", "run/throttling.py", "gpu.py", *ASKS),
-    ),
-    "ceiling": (("ceilings",), ("run/ceilings.py", *PROCESSES)),
-    "conditions": (
-        ("conditions", "weigh", "library"),
-        (
-            "experiments/conditions.py",
-            "experiments/jobs.py",
-            "experiments/condition_list.py",
-            "experiments/shrink.py",
-            "experiments/probes.py",
-            "csrc/probes/poison.cpp",
-            "csrc/probes/poison.cu",
-            *ASKS,
-        ),
-    ),
-    "checkers": (("check",), ("experiments/checkers.py", *CALLS)),
-    "compiled": (("compiled",), ("experiments/compiled.py", *ASKS)),
-    "profile": (("profile",), ("experiments/profile.py", *ASKS)),
-    "profile_of_reference": (("profile",), ("experiments/profile.py", *ASKS)),
-    "swap": (
-        ("link", "candidate", "judge"),
-        ("experiments/swap.py", "run/validate.py", *ASKS),
-    ),
-}
 
-# The limits that a status of a kind's records may mean.
-KILLED_AT = ("memory_gib", "processes", "output_gib")
-ENDED_AT: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    kind: {**({protocol.TIMED_OUT: times} if times else {}), protocol.KILLED: KILLED_AT}
-    for kind, times in {
-        "build": ("build_s",),
-        "validation": ("build_s", "validation_s"),  # its build's status is its own
-        "launch": ("launch_s",),
-        "ceiling": ("launch_s",),
-        "profile": ("launch_s",),
-        "compiled": ("launch_s",),
-        "conditions": ("build_s", "validation_s"),  # it builds probes
-        "swap": ("validation_s",),
-        "checkers": (),
-    }.items()
-}
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """Something to do once. What is not said of it is not asked."""
+
+    kind: str
+    environment: str = ""
+    kernel: str = ""
+    device: Device = "cpu"
+    workload: str = ""
+    index: int = 0
+    asked: Any = None
 
 
 def of(kind: str, **inputs: Any) -> str:
-    """The key of a record of this kind, of all its inputs and no others."""
-    names = DETERMINES[kind]
-    if set(names) != set(inputs):
-        raise TypeError(f"{kind}: its inputs are {', '.join(names)}; got {', '.join(inputs)}")
-    return protocol.digest([inputs[name] for name in names])
-
-
-# -- the harness's own code, as digests -------------------------------------------------------------------------
-
-HARNESS = Path(__file__).parents[1]
-ALWAYS = ("__init__", "__main__", "protocol")  # what any task starts with
-
-
-def code_digests(harness: Path = HARNESS) -> dict[str, str]:
-    """Kind of record to the digest of the code that makes it."""
-    return {kind: protocol.digest([_named(harness, p) for p in files_of(kind, harness)]) for kind in CODE}
-
-
-def files_of(kind: str, harness: Path = HARNESS) -> list[Path]:
-    tasks, files = CODE[kind]
-    modules = [harness / "worker" / f"{name}.py" for name in sorted(imported(tasks, harness / "worker"))]
-    return [*modules, *(harness.parent / name if name.startswith("csrc/") else harness / name for name in files)]
-
-
-def _named(harness: Path, path: Path) -> list[str]:
-    return [path.relative_to(harness.parent).as_posix(), protocol.sha256_file(str(path)) if path.exists() else ""]
-
-
-def imported(tasks: Iterable[str], worker: Path) -> set[str]:
-    """The modules of `harness/worker` that these tasks import, at once or later, directly or not.
-
-    They import each other relatively and by name alone, which `tests.unit.test_keys` makes sure of.
-    """
-    found, left = set[str](), [*ALWAYS, *(MODULES[task] for task in tasks)]
-    while left:
-        name = left.pop()
-        if name not in found:
-            found.add(name)
-            left += imports_of((worker / f"{name}.py").read_text(encoding="utf-8"))
-    return found
+    """Return the digest of what determines something."""
+    return protocol.digest([kind, inputs])
 
 
 @functools.cache
-def imports_of(source: str) -> tuple[str, ...]:
-    """Sibling modules that a module's text imports, wherever in it that stands."""
-    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom) and node.level == 1]
-    return tuple(name for node in nodes for name in ([node.module] if node.module else [a.name for a in node.names]))
+def code_digests(harness: Path = HARNESS) -> dict[str, str]:
+    """Return the digest of the code behind each kind of job."""
+    return {kind: code.digest_of(files_of(kind, harness)) for kind in KINDS}
+
+
+def files_of(kind: str, harness: Path = HARNESS) -> set[Path]:
+    """Return the files with the code behind a kind of job."""
+    starts = [*ALWAYS, *(f"{MODULES[task].replace('.', '/')}.py" for task in KINDS[kind].tasks)]
+    return code.closure(harness / "worker" / name for name in starts) | {harness / name for name in KINDS[kind].modules}
+
+
+def plan_digest(plan: Plan, matrix: Matrix) -> str:
+    """Return the digest of a run: of all that is planned, and all that was observed before. Its reasons and thresholds
+    change nothing that is measured."""
+    facts = {name: value for name, value in vars(plan.facts).items() if name not in NOT_OF_RUNS}
+    facts["host"] = {name: value for name, value in plan.facts.host.items() if name != "gpus"}
+    facts["gpu"] = plan.facts.gpu if any(cell.device == "cuda" for cell in plan.cells) else {}
+    planned = {kernel.name for kernel in plan.kernels}
+    specs = [each.spec.model_dump(mode="json", exclude={"fallback_index", "base_image"}) for each in plan.environments]
+    return of(
+        "run",
+        schema=protocol.SCHEMA_VERSION,
+        facts=facts,
+        mode=plan.mode,
+        quick=plan.quick,
+        baseline=plan.baseline,
+        measured=plan.measured,
+        environments=[[each.id, each.index, spec] for each, spec in zip(plan.environments, specs, strict=True)],
+        kernels=[asdict(kernel) for kernel in plan.kernels],
+        builds=[_compiled_as(kernel) for kernel in matrix.kernels if kernel.name in planned],
+        workloads=[asdict(workload) for workload in plan.workloads],
+        cells=[cell.id for cell in plan.cells],
+        launches=[plan.launches_each, plan.most_launches, plan.seed, plan.threads],
+        rules=[plan.timing.model_dump(), plan.tolerances.model_dump(), plan.limits.model_dump()],
+        fallbacks=[[each.subject, each.wanted, each.got] for each in plan.fallbacks],
+        kernelbench=asdict(plan.kernelbench) if plan.kernelbench else {},
+    )
+
+
+def _compiled_as(kernel: Kernel) -> dict[str, Any]:
+    """Return what matrix.yaml says of how a kernel is built and called."""
+    return {
+        "name": kernel.name,
+        "called": kernel.entry or kernel.binding,
+        "flags": kernel.flags.model_dump(),
+        "tunables": {name: str(value) for name, value in kernel.tunables.items()},
+        "architectures": list(kernel.architectures),
+        "libraries": list(kernel.libraries),
+    }
+
+
+class Keys:
+    """The keys of a plan's jobs. `environments`: keys of those that were made. `stores`: by workload, what is in its
+    store."""
+
+    def __init__(self, plan: Plan, matrix: Matrix, environments: Mapping[str, str], stores: Mapping[str, str]) -> None:
+        self.plan, self.matrix = plan, matrix
+        self.environments, self.stores = dict(environments), dict(stores)
+        self._rounds: dict[tuple[int, Device], list[Any]] = {}
+
+    def key(self, job: Job, **given: Any) -> str:
+        """Return the key of a job. `given`: what the plan does not have."""
+        parts = {"asked": job.asked, "code": self.plan.facts.code.get(job.kind, ""), **given, **self._machine(job)}
+        if job.environment:
+            parts["environment"] = self._environment(job.environment)
+        if job.kind == "launch":
+            parts |= {"place": [job.environment, job.kernel, job.device, job.index]}
+            parts |= {"round": self._round(job.index, job.device)}
+        elif job.kind == "build":
+            parts |= self._build(job)
+        elif job.kind == "binding":
+            parts |= self._binding(job)
+        elif job.kind == "store":
+            parts |= self._store(job)
+        elif job.kind == "swap":
+            owners = [replace(job, environment=each) for each in job.asked["environments"]]
+            parts |= {"case": [self._case(each) for each in owners]}
+        elif job.workload:
+            parts |= {"case": self._case(job)}
+        return of(job.kind, **parts)
+
+    def _environment(self, id: str) -> list[Any]:
+        """An environment by its key, and, before it is made, by what determines that; with its processes' variables."""
+        planned, facts = self.plan.environment(id), self.plan.facts
+        made = self.environments.get(id) or [
+            id,
+            planned.index,
+            facts.pins_sha256.get(id, ""),
+            facts.interpreters.get(HOST if planned.spec.is_host else planned.spec.python, ""),
+            facts.bases.get(planned.spec.base_image, ""),
+            dict(facts.bundle),
+        ]
+        return [made, planned.spec.variables]
+
+    # -- what runs ------------------------------------------------------------------------------------------
+
+    def _case(self, job: Job) -> list[Any]:
+        """A kernel, or PyTorch's own code, on a workload, and the rule by which it is judged."""
+        plan = self.plan
+        build = Job(kind="build", environment=job.environment, kernel=job.kernel, device=job.device)
+        info = plan.kernel(job.kernel)
+        return [
+            self.key(build) if job.kernel and job.kind != "profile_of_reference" else "",
+            self._workload(job.workload),
+            [plan.seed, plan.tolerances.model_dump()],
+            [info.references_on(job.device), info.deterministic, info.precision, info.pytorch],
+        ]
+
+    def _workload(self, id: str) -> list[Any]:
+        workload = asdict(self.plan.workload(id))
+        del workload["devices"]  # where else it is run
+        problem = workload["problem"]
+        return [workload, self._file(problem) if problem else "", self.stores.get(id, "")]
+
+    def _file(self, name: str) -> str:
+        return self.plan.facts.sources_sha256.get(name, "")
+
+    def _round(self, index: int, device: Device) -> list[Any]:
+        """Every launch of a round on a device, in its order: its rows are compared with each other."""
+        if (index, device) not in self._rounds:
+            every = (*self.plan.launches, *self.plan.more_launches)
+            launches = [each for each in every if (each.index, each.device) == (index, device)]
+            self._rounds[index, device] = [self._launch(each) for each in launches]
+        return self._rounds[index, device]
+
+    def _launch(self, launch: PlannedLaunch) -> list[Any]:
+        job = Job(kind="in_round", environment=launch.environment, kernel=launch.kernel, device=launch.device)
+        workloads = self.plan.workloads_of(launch.kernel, launch.device)
+        others = "relative_error_cuda" if launch.device == "cpu" else "relative_error"
+        return [
+            launch.position,
+            self._environment(launch.environment),
+            self._machine(job),
+            [self._case(replace(job, workload=each.id)) for each in workloads],
+            {name: value for name, value in self.plan.timing.model_dump().items() if name != others},
+        ]
+
+    # -- what is built --------------------------------------------------------------------------------------
+
+    def _build(self, job: Job) -> dict[str, Any]:
+        kernel, spec = self.matrix.kernel(job.kernel), self.plan.environment(job.environment).spec
+        files = self.plan.facts.files.get(job.kernel, {}).get(job.device, ())
+        nvcc = [*kernel.flags.nvcc, *spec.flags.nvcc] if kernel.is_compiled and job.device == "cuda" else []
+        return {
+            "kernel": _compiled_as(kernel) | {"flags": [self._cxx_flags(job), nvcc]},
+            "device": job.device,
+            "files": [[name, self._file(name)] for name in files],
+            "native": self._native([*self._cxx_flags(job), *nvcc], nvcc),
+        }
+
+    def _binding(self, job: Job) -> dict[str, Any]:
+        flags = self._cxx_flags(job)  # those for C++ may change the ABI
+        files = [[name, self._file(name)] for name in self.plan.facts.binding_files]
+        return {"device": job.device, "files": files, "flags": flags, "native": self._native(flags, [])}
+
+    def _cxx_flags(self, job: Job) -> list[str]:
+        kernel, spec = self.matrix.kernel(job.kernel), self.plan.environment(job.environment).spec
+        return [*kernel.flags.cxx, *spec.flags.cxx] if kernel.is_compiled else []
+
+    def _native(self, flags: Sequence[str], nvcc: Sequence[str]) -> list[Any]:
+        """This processor, and this GPU, where a flag says that code is made for the one that is here."""
+        facts = self.plan.facts
+        own = [facts.host.get("cpu", ""), facts.cpu_flags, facts.host.get("machine", "") if facts.engine else ""]
+        return [own if _is_native(flags) else [], dict(facts.gpu) if _is_native(nvcc) else {}]
+
+    def _store(self, job: Job) -> dict[str, Any]:
+        """A problem's inputs do not depend on who solves it."""
+        workload = self.plan.workload(job.workload)
+        return {
+            "problem": [self._file(workload.problem or ""), workload.operator],
+            "trials": [workload.trials, workload.dtype, self.plan.seed],
+            "room": self.plan.limits.output_gib,
+        }
+
+    # -- this machine ---------------------------------------------------------------------------------------
+
+    def _machine(self, job: Job) -> dict[str, Any]:
+        """The facts of this machine that a kind of job depends on."""
+        facts, kind = self.plan.facts, KINDS.get(job.kind)
+        where = self._where(job)
+        found: dict[str, Any] = {"inherited": {} if where == "docker" else dict(facts.inherited)}
+        if kind is not None and kind.compiles:
+            nvcc = facts.host.get("nvcc", "") if job.device == "cuda" else ""
+            found["compilers"] = [facts.host.get("compiler", ""), nvcc]
+            found["system"] = [facts.host.get("architecture", ""), facts.host.get("system", "")]
+        elif job.kind != "store":
+            own = {name: value for name, value in facts.host.items() if name not in ("compiler", "nvcc", "gpus")}
+            found["host"] = [own, facts.cpu_flags]
+            found["gpu"] = dict(facts.gpu) if job.device == "cuda" else {}
+            found["executor"] = [where, {} if where == HOST else dict(facts.engine)]
+        if job.environment and not (kind is not None and kind.compiles):
+            found["threads"] = self.plan.threads_in(job.environment)
+        return found
+
+    def _where(self, job: Job) -> str:
+        """The executor of a job's environment; the host's runs beside another."""
+        is_host = bool(job.environment) and _planned(self.plan, job.environment).spec.is_host
+        return HOST if is_host else self.plan.facts.executor
+
+
+def _planned(plan: Plan, id: str) -> PlannedEnvironment:
+    return plan.environment(id)
+
+
+def _is_native(flags: Sequence[str]) -> bool:
+    return any("native" in flag for flag in flags)

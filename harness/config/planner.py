@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import PurePosixPath
 
 from harness.config.kernels import Kernel
-from harness.config.key_inputs import Place, World, key
+from harness.config.keys import plan_digest
 from harness.config.matrix import Matrix
 from harness.config.operators import PYTORCH, Measured
 from harness.config.plan import Facts, Plan, PlannedBuild, PlannedEnvironment, PlannedLaunch
@@ -221,7 +221,7 @@ def plan_run(
 
 def with_digest(plan: Plan, matrix: Matrix) -> Plan:
     """Return the plan with the digest of all that its records depend on, as far as its facts say it."""
-    return replace(plan, digest=key(World(plan=plan, matrix=matrix), Place(kind="run")))
+    return replace(plan, digest=plan_digest(plan, matrix))
 
 
 def _nothing_left(kernels: Sequence[KernelInfo], devices: Sequence[Device]) -> InputError:

@@ -17,12 +17,13 @@ from harness.experiments.profile import unavailable
 from harness.progress import Display
 from harness.run.context import Context, checked, fields_of
 from harness.run.device import run_task
-from harness.run.folders import now_utc, stored
+from harness.run.folders import now_utc
+from harness.run.memo import is_recorded
 from harness.run.requests import files_of, kernel_request, workload_request
 from harness.schema.compiled_records import Compilation, CompiledRecord
 from harness.schema.records import Device, Outcome
 from harness.schema.run_records import Cell
-from harness.schema.storage import Run, load_record
+from harness.schema.storage import Run
 from harness.worker import protocol, wire
 
 EXPERIMENT = "compiled"
@@ -76,14 +77,7 @@ def compiled_key(context: Context, cell: Cell) -> str:
 
 def _recorded(context: Context, cell: Cell) -> bool:
     """Return whether this run holds the record, or another one, from which it is copied."""
-    path, key = record_path(context.run, cell), compiled_key(context, cell)
-    if path.exists() and load_record(path, CompiledRecord).key == key:
-        return True
-    for _, record in stored(context.root, path.relative_to(context.run.folder), CompiledRecord, key):
-        if record.status == protocol.OK:
-            context.save(path, record)
-            return True
-    return False
+    return is_recorded(context, record_path(context.run, cell), CompiledRecord, compiled_key(context, cell))
 
 
 def compile_cell(context: Context, cell: Cell) -> CompiledRecord:

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from harness.errors import RecordError
 from harness.experiments.checkers import checkers_key, run_checkers
 from harness.experiments.conditions import conditions_key, run_conditions
 from harness.experiments.jobs import Others, Trials, jobs_of
@@ -21,7 +20,7 @@ from harness.experiments.screen import Profiled, moved_targets
 from harness.experiments.swap import run_swap, swap_inputs, swap_key
 from harness.progress import Display
 from harness.run.context import Context
-from harness.run.folders import stored
+from harness.run.memo import is_recorded
 from harness.schema.experiment_records import (
     CheckersRecord,
     ConditionsExperiment,
@@ -153,12 +152,12 @@ def steps(context: Context, case: Case) -> Iterator[Step]:
         path = run.swap_path(case.kernel, case.device, case.workload)
         place = case.kernel, case.workload, case.device, case.environments
         info, builds = swap_inputs(context, *place)
-        if not _found(context, path, SwapRecord, swap_key(context, builds, info)):
+        if not is_recorded(context, path, SwapRecord, swap_key(context, builds, info)):
             yield _single(f"swap: {case.id}", case.device, path, partial(run_swap, context, *place))
     # What they look for stands in the source: one environment is enough, the one in which something moved.
     for cell in cells[-1:]:
         path = _path(run, cell, CHECKERS)
-        if not _found(context, path, CheckersRecord, checkers_key(context, cell)):
+        if not is_recorded(context, path, CheckersRecord, checkers_key(context, cell)):
             yield _single(f"{CHECKERS}: {cell.id}", cell.device, path, partial(run_checkers, context, cell))
 
 
@@ -168,7 +167,7 @@ def profiles(context: Context, target: Profiled) -> Iterator[Step]:
         if (cell.environment, cell.kernel, cell.device) not in context.builds:
             continue  # an `eval`'s baseline, measured by another run
         path = _path(context.run, cell, target.experiment)
-        if not _found(context, path, ProfileRecord, profile_key(context, cell, target.target)):
+        if not is_recorded(context, path, ProfileRecord, profile_key(context, cell, target.target)):
             what = f"profile of {target.target}: {cell.id}"
             yield _single(what, target.device, path, partial(run_profile, context, cell, target.target))
 
@@ -186,11 +185,11 @@ def conditions_step(
 ) -> Step | None:
     """Those of the experiments on a cell that are not recorded, in this run or in another; None for none."""
 
-    def is_recorded(name: ConditionsExperiment) -> bool:
+    def is_known(name: ConditionsExperiment) -> bool:
         key = conditions_key(context, cell, jobs_of(context, cell, [name], trials, others))
-        return _found(context, _path(context.run, cell, name), ConditionsRecord, key)
+        return is_recorded(context, _path(context.run, cell, name), ConditionsRecord, key)
 
-    missing = [name for name in experiments if not is_recorded(name)]
+    missing = [name for name in experiments if not is_known(name)]
 
     def run() -> list[tuple[Path, Outcome]]:
         records = run_conditions(context, cell, missing, trials, others)
@@ -201,26 +200,6 @@ def conditions_step(
 
 def _path(run: Run, cell: Cell, experiment: str) -> Path:
     return run.experiment_path(cell.environment, cell.kernel, cell.device, cell.workload, experiment)
-
-
-def _found(context: Context, path: Path, model: type[AnyExperiment], key: str) -> bool:
-    """Whether this run holds the record, or another one that is copied here."""
-    if path.exists():
-        try:
-            if load_record(path, model).key == key:
-                return True
-        except RecordError:  # damaged: it is made again
-            return False
-    return _elsewhere(context, path, model, key)
-
-
-def _elsewhere(context: Context, path: Path, model: type[AnyExperiment], key: str) -> bool:
-    """Whether another run holds the record, which is then copied here."""
-    for _, record in stored(context.root, path.relative_to(context.run.folder), model, key):
-        if record.status == protocol.OK:
-            context.save(path, record)
-            return True
-    return False
 
 
 def _where_it_was_built(context: Context, case: Case) -> Case:

@@ -9,11 +9,11 @@ from harness.config.plan import PlannedLaunch
 from harness.progress import Display
 from harness.run.context import Context, answer_of, checked, fields_of
 from harness.run.device import check_device
-from harness.run.folders import now_utc, stored
+from harness.run.folders import now_utc
 from harness.run.launch import Launch, unrecorded
+from harness.run.memo import is_recorded
 from harness.schema.environment_records import CeilingRecord
 from harness.schema.records import ENDED_BADLY
-from harness.schema.storage import save_record
 from harness.worker import wire
 
 
@@ -60,11 +60,9 @@ def find_ceilings(
     path = run.ceiling_path(device_name(context, environment)[0])
     if path.exists():
         return
-    if not any(launch.device == "cuda" for launch in unrecorded(context, due, launches)):
-        key = ceiling_key(context, environment)
-        for _, known in stored(context.root, path.relative_to(run.folder), CeilingRecord, key):
-            save_record(path, known)
-            return
+    measures = any(launch.device == "cuda" for launch in unrecorded(context, due, launches))
+    if not measures and is_recorded(context, path, CeilingRecord, ceiling_key(context, environment), lambda *_: True):
+        return
     with context.hold("cuda"):
         record = context.save(path, measure_ceilings(context, environment))
         if record.status in ENDED_BADLY:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from harness.config import shipped
 from harness.config.kernels import Kernel
-from harness.config.key_inputs import Place, World, key
+from harness.config.keys import Job, Keys
 from harness.config.matrix import Matrix
 from harness.config.plan import Plan, PlannedBuild
 from harness.errors import START_AGAIN, InfrastructureError
@@ -57,20 +57,15 @@ class Context:
     environments: dict[str, EnvironmentRecord] = field(default_factory=dict)
     builds: dict[tuple[str, str, str], BuildRecord] = field(default_factory=dict)
     stores: dict[str, Store] = field(default_factory=dict)
-    _world: World | None = None
+    _keys: Keys | None = None
 
-    def key(self, kind: str, *, given: Mapping[str, Any] | None = None, **place: Any) -> str:
-        """The key of a record (`harness.config.keys`) of this run; `place` is a `Place` but for its kind."""
-        return key(self._now(), Place(kind=kind, **place), **(given or {}))
-
-    def _now(self) -> World:
-        """The world as far as it is known; kept while nothing is added to it, with the keys it was asked for."""
+    def key(self, kind: str, *, given: Mapping[str, Any] | None = None, **job: Any) -> str:
+        """The key of a job (`harness.config.keys`) of this run; `job` is a `Job` but for its kind."""
         environments = {id: record.key for id, record in dict(self.environments).items()}  # a thread may add one
         stores = {workload: store.content for workload, store in self.stores.items()}
-        world = self._world
-        if world is None or (world.environments, world.stores) != (environments, stores):
-            world = self._world = World(plan=self.plan, matrix=self.matrix, environments=environments, stores=stores)
-        return world
+        if self._keys is None or (self._keys.environments, self._keys.stores) != (environments, stores):
+            self._keys = Keys(self.plan, self.matrix, environments, stores)
+        return self._keys.key(Job(kind=kind, **job), **(given or {}))
 
     def kernel(self, name: str) -> Kernel:
         return self.matrix.kernel(name)

@@ -16,7 +16,8 @@ from harness.run.batches import in_batches, is_shared, run_batch
 from harness.run.context import Context, checked, failure, fields_of
 from harness.run.device import run_task
 from harness.run.environments import NO_BASELINE
-from harness.run.folders import now_utc, stored
+from harness.run.folders import now_utc
+from harness.run.memo import is_recorded, ran
 from harness.run.parallel import run_parallel
 from harness.run.requests import files_of, kernel_request, workload_request
 from harness.schema.environment_records import BuildRecord
@@ -58,17 +59,33 @@ def validate_all(context: Context, display: Display, *, fresh: bool) -> None:
 
 def _is_known(context: Context, display: Display, cell: Cell, *, fresh: bool) -> bool:
     """Whether this run has its record, or has taken it from an earlier one."""
-    path, key = context.run.validation_path(cell), _key(context, cell)
-    known = load_record(path, ValidationRecord) if path.exists() else None  # a damaged one is refused now
-    measured = cell.environment in context.plan.measured
-    holds = known is not None and known.key == key and (measured or known.status != protocol.NOT_RUN)
-    if known is not None and holds and has_outputs(context.run, known):
+    run, path, key = context.run, context.run.validation_path(cell), _key(context, cell)
+    known = load_record(path, ValidationRecord) if path.exists() else None
+    holds = known is not None and known.key == key and has_outputs(run, known)
+    if holds and (cell.environment in context.plan.measured or ran(known)):
         display.step(f"validated before: {cell.id}")
         return True
-    if not fresh and _recall(context, cell, key):
-        display.step(f"validation unchanged: {cell.id}")
-        return True
-    return False
+    if known is not None:
+        path.unlink()
+    if fresh or not is_recorded(context, path, ValidationRecord, key, partial(_take, context, cell)):
+        return False
+    display.step(f"validation unchanged: {cell.id}")
+    return True
+
+
+def _take(context: Context, cell: Cell, other: Run, record: ValidationRecord) -> bool:
+    """Copy what belongs to another run's validation: its arrays and its build. Return whether that is all there."""
+    if not ran(record) or not has_outputs(other, record):
+        return False
+    if record.arrays:
+        target = context.run.folder / record.arrays
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(other.folder / record.arrays, target)
+    build_path = context.run.build_path(cell.environment, cell.kernel, cell.device)
+    theirs = other.build_path(cell.environment, cell.kernel, cell.device)
+    if not build_path.exists() and theirs.is_file():
+        save_record(build_path, load_record(theirs, BuildRecord))
+    return True
 
 
 def _batch_of(context: Context, cell: Cell) -> str:
@@ -87,26 +104,6 @@ def _validate(context: Context, display: Display, cells: Sequence[Cell]) -> None
 def has_outputs(run: Run, validation: ValidationRecord) -> bool:
     """Whether the outputs that it says it kept are there."""
     return validation.arrays is None or (run.folder / validation.arrays).is_file()
-
-
-def _recall(context: Context, cell: Cell, key: str) -> bool:
-    """A validation with this key from an earlier run, copied here with its arrays and its build record."""
-    run = context.run
-    for other, record in stored(context.root, run.validation_path(cell).relative_to(run.folder), ValidationRecord, key):
-        if record.status not in protocol.RAN or not has_outputs(other, record):
-            continue
-        if record.arrays:
-            target = run.folder / record.arrays
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(other.folder / record.arrays, target)
-        build_path = run.build_path(cell.environment, cell.kernel, cell.device)
-        if not build_path.exists():
-            theirs = other.build_path(cell.environment, cell.kernel, cell.device)
-            if theirs.is_file():
-                save_record(build_path, load_record(theirs, BuildRecord))
-        save_record(run.validation_path(cell), record)
-        return True
-    return False
 
 
 def array_trials(workload: WorkloadInfo, targets: int) -> int:

@@ -26,9 +26,9 @@ from harness.run.environments import prepare_and_build
 from harness.run.extend import further
 from harness.run.folders import all_runs, find_run, held, new_run, now_utc, point_latest
 from harness.run.launch import launch_all, launch_path, launches_of
+from harness.run.memo import mend, recall_rounds, renew, settle
 from harness.run.pairwise import compare_all, uncompared
 from harness.run.prepare import Options, Prepared, complete, draft_plan, make_plan
-from harness.run.reuse import recall_blocks, renew, settle
 from harness.run.stores import store_problems
 from harness.run.validate import validate_all
 from harness.schema.records import ValidationRecord
@@ -95,13 +95,15 @@ def run_matrix(options: Options, selection: Selection, draft: Prepared | None = 
     gpu = gpu_in_use(prepared)
     with _working_on(root, plan):
         run = (None if options.fresh else find_run(root, plan.digest)) or new_run(root, plan.digest)
+        for path in mend(run):
+            print(f"{path.relative_to(run.folder)}: is damaged, and made again")
         if any(environment.status == protocol.BROKEN for environment in run.environments()):
             # What broke may be mended; environments are compared within a block, so all are timed again.
             run = new_run(root, plan.digest)
         is_new = not run.run_path().exists() and not (run.folder / "launches").exists()
         if not run.run_path().exists():
             save_record(run.run_path(), run_record(options, selection, prepared, run, gpu))
-        raised = renew(run, plan, prepared.text)
+        renew(run, plan, prepared.text)
         print(f"executor: {plan.facts.executor_reason}")
         if plan.most_launches > plan.launches_each:
             print(f"launches: {plan.launches_each}, while rows stay undecided {_up_to(plan)}")
@@ -111,10 +113,10 @@ def run_matrix(options: Options, selection: Selection, draft: Prepared | None = 
         for fallback in plan.fallbacks:
             print(f"FALLBACK {fallback.subject}: wheels from {fallback.got}, not {fallback.wanted}: {fallback.reason}")
         try:
-            codes = _finish(options, prepared, run, gpu, is_new=is_new, raised=raised)
+            codes = _finish(options, prepared, run, gpu, is_new=is_new)
             if options.explain:
                 exchange_components(options, selection, prepared, run, Focus(), measure)
-            settle(run, plan)
+            settle(run)
         finally:
             run.sweep()
     if options.derived is None:
@@ -136,19 +138,16 @@ def _working_on(root: Path, plan: Plan) -> AbstractContextManager[None]:
     return held(lock, "another process is working on this very run; waiting for it")
 
 
-def _finish(
-    options: Options, prepared: Prepared, run: Run, gpu: GpuFacts | None, *, is_new: bool, raised: bool
-) -> list[int]:
-    """Make what the run lacks. `raised`: so was a limit, and what is recorded may not be all that there is now."""
+def _finish(options: Options, prepared: Prepared, run: Run, gpu: GpuFacts | None, *, is_new: bool) -> list[int]:
+    """Make what the run lacks."""
     plan = prepared.plan
     due = [launch for launch in plan.launches if options.blocks is None or launch.index < options.blocks]
     wanted_launches = [launch for launch in due if not launch_path(run, launch).exists()]
     # A finished run has ended, by the thresholds of then: other ones only judge it.
-    ended = run.load().finished_utc != "" and not raised
+    ended = run.load().finished_utc != ""
     goes_on = options.blocks is None and options.derived is None and not ended
     if (
-        not raised
-        and not wanted_launches
+        not wanted_launches
         and not (goes_on and further(plan, run.launches()))
         and all(_is_validated(options.root, plan, run, cell) for cell in plan.cells)
         and all(run.environment_path(environment.id).exists() for environment in plan.environments)
@@ -172,7 +171,7 @@ def _finish(
         while due:
             launches = launches_of(context, due, refused)
             if recalls:
-                recall_blocks(context, display, due, launches)
+                recall_rounds(context, display, due, launches)
             if not options.admit:  # settings are compared with each other, not with what the device can do
                 find_ceilings(context, display, due, launches)
             launch_all(context, display, due, launches, refused)

@@ -87,6 +87,8 @@ OWN = frozenset(
         "finished_utc",
         "started_utc",
         "duration_s",
+        "ended_after_s",
+        "ended_peak_bytes",
         "prepared_s",
         "reused",
         "command",

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from harness.cluster.shards import plan_shards
-from harness.config.key_inputs import Place, World, key
+from harness.config.keys import Job, Keys
 from harness.config.matrix import Matrix, matrix_text, parse_matrix
 from harness.config.operators import GROUP, Operator
 from harness.config.plan import Facts, Plan
@@ -166,9 +166,8 @@ CHANGED = {
 def validation_keys(operator: dict[str, Any], **facts: Any) -> set[str]:
     matrix = matrix_of(operator)
     plan = plan_run(matrix, Selection(), Facts(executor="venv", executor_reason="a test", gpus=1, **facts))
-    world = World(plan=plan, matrix=matrix)
-    places = [Place(kind="validation", **vars(cell)) for cell in plan.cells]
-    return {key(world, place) for place in places}
+    keys = Keys(plan, matrix, {}, {})
+    return {keys.key(Job(kind="validation", **vars(cell))) for cell in plan.cells}
 
 
 @pytest.mark.parametrize("name", [name for name in Operator.model_fields if name != "problem"])

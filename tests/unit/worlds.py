@@ -7,8 +7,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from harness.config.key_inputs import Place, World, key
-from harness.config.keys import DETERMINES
+from harness.config.keys import KINDS, Job, Keys
 from harness.config.matrix import Matrix
 from harness.config.plan import Facts, Plan
 from harness.config.planner import plan_run
@@ -76,7 +75,7 @@ FACTS = Facts(
     sources_sha256={name: f"digest of {name}" for name in FILES},
     files=READS,
     binding_files=SHIPPED,
-    code={kind: f"code of {kind}" for kind in DETERMINES},
+    code={kind: f"code of {kind}" for kind in KINDS},
     host={
         "machine": "1f",
         "architecture": "x86_64",
@@ -103,65 +102,40 @@ def made_plan(value: Mapping[str, Any], facts: Facts = FACTS, **selection: Any) 
     return plan_run(matrix, Selection(**selection), facts, folders), matrix
 
 
-def all_keys(plan: Plan, matrix: Matrix) -> dict[tuple[str, str, str, str], dict[str, str]]:
-    """(kind, environment, kernel, device) to the keys there, by what else tells them apart."""
-    stores: dict[str, str] = {}
-    world = World(plan=plan, matrix=matrix, stores=stores)
-    found: dict[tuple[str, str, str, str], dict[str, str]] = {}
-
-    def add(name: str, place: Place, **given: Any) -> str:
-        made = key(world, place, **given)
-        found.setdefault((place.kind, place.environment, place.kernel, place.device), {})[name] = made
-        return made
-
-    for workload in plan.workloads:
-        if workload.problem:
-            place = Place(
-                kind="store", environment=plan.baseline, kernel=workload.id.split(".")[0], workload=workload.id
-            )
-            add(workload.id, place)
-            stores[workload.id] = key(world, place, output_gib="whatever fits")  # what is in it
+def all_keys(plan: Plan, matrix: Matrix) -> dict[Job, str]:
+    """The key of every job of a run, and, as that of a kind of its own, the digest of the run."""
+    first = Keys(plan, matrix, {}, {})
+    stores = {
+        workload.id: first.key(Job(kind="store", environment=plan.baseline, workload=workload.id))
+        for workload in plan.workloads
+        if workload.problem
+    }
+    keys = Keys(plan, matrix, {}, stores)
+    jobs = [Job(kind="store", environment=plan.baseline, workload=id) for id in stores]
     for environment in plan.measured:
-        add("", Place(kind="planned", environment=environment))
-        for device in DEVICES:
-            add("", Place(kind="ceiling", environment=environment, device=device))
-            add("", Place(kind="probe", environment=environment, device=device), source="1", architecture="sm_90")
+        jobs += [Job(kind=kind, environment=environment, device=d) for kind in ("ceiling", "probe") for d in DEVICES]
     for build in plan.builds:
-        for kind in ("build", "binding"):
-            if kind == "build" or build.kernel == "plain":
-                add("", Place(kind=kind, environment=build.environment, kernel=build.kernel, device=build.device))
+        place = {"environment": build.environment, "kernel": build.kernel, "device": build.device}
+        jobs += [Job(kind=kind, **place) for kind in ("build", *(["binding"] if build.kernel == "plain" else []))]
     for cell in plan.cells:
-        for kind in ("validation", "conditions", "checkers", "profile", "profile_of_reference"):
-            add(cell.workload, Place(kind=kind, **vars(cell)))
-        if plan.workload(cell.workload).problem:
-            continue  # it has no object code
-        swapped = {"environments": list(plan.measured)}
-        add(
-            cell.workload,
-            Place(kind="swap", kernel=cell.kernel, device=cell.device, workload=cell.workload, asked=swapped),
-        )
-    for each in plan.launches:
-        add(
-            str(each.index),
-            Place(
-                kind="launch", environment=each.environment, kernel=each.kernel, device=each.device, index=each.index
-            ),
-        )
-    found["run", "", "", ""] = {"": plan.digest}
-    return found
+        for kind in ("validation", "conditions", "checkers", "compiled", "profile", "profile_of_reference"):
+            jobs.append(Job(kind=kind, **vars(cell)))
+    jobs += [
+        Job(kind="launch", environment=each.environment, kernel=each.kernel, device=each.device, index=each.index)
+        for each in plan.launches
+    ]
+    return {job: keys.key(job) for job in jobs} | {Job(kind="run"): plan.digest}
 
 
 @cache
-def standard_keys() -> dict[tuple[str, str, str, str], dict[str, str]]:
+def standard_keys() -> dict[Job, str]:
     return all_keys(*made_plan(matrix_value()))
 
 
-def changed(value: Mapping[str, Any], facts: Facts = FACTS, **selection: Any) -> set[tuple[str, str, str, str]]:
-    """Where a record of the standard run would have to be made again: its key is another, or gone."""
-    before, after = standard_keys(), all_keys(*made_plan(value, facts, **selection))
-    return {
-        place for place, keys in before.items() if any(after.get(place, {}).get(n) != made for n, made in keys.items())
-    }
+def changed(value: Mapping[str, Any], facts: Facts = FACTS, **selection: Any) -> set[Job]:
+    """The jobs of the standard run that would have to be done again: their key is another, or gone."""
+    after = all_keys(*made_plan(value, facts, **selection))
+    return {job for job, key in standard_keys().items() if after.get(job) != key}
 
 
 def with_facts(**changes: Any) -> Facts:
