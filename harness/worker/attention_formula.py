@@ -16,18 +16,31 @@ from __future__ import annotations
 import concurrent.futures
 import functools
 import itertools
-from typing import TYPE_CHECKING, Any, Callable, Iterator, List, NamedTuple, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Iterator, List, NamedTuple, Protocol, Tuple
 
 import torch
 
 if TYPE_CHECKING:
-    from .attention import AttentionWorkload, Given
     from .emulation import Arithmetic
 
     Results = Tuple[List[Any], List[Arithmetic]]
 
 BLOCK_ELEMENTS = 1 << 22  # logits held at a time: 32 MiB of float64
 NOTHING = 2.0**-40  # of two numbers: less is what float64 leaves where their difference is zero
+
+
+class AttentionAsked(Protocol):
+    """What has to be known of an attention to compute it."""
+
+    causal: bool
+    backward: bool
+    mask: str  # of a kind; `bias` is added to the logits
+    scale: float
+    positions: Any  # None, or those of its queries, where they are a part
+
+    @property
+    def keep_scale(self) -> float:
+        """Return the factor of what dropout keeps."""
 
 
 class Rows(NamedTuple):
@@ -43,7 +56,7 @@ class Rows(NamedTuple):
     kept: Any  # None, or the draws of dropout
 
 
-def compute(workload: AttentionWorkload, given: Given, arithmetic_of: Callable[[int], Arithmetic]) -> Results:
+def compute(workload: AttentionAsked, given: Any, arithmetic_of: Callable[[int], Arithmetic]) -> Results:
     """Return the output and, with `backward`, the gradients of Q, K and V, as tensors of float64; and what each head of
     each batch entry was computed by. `arithmetic_of` makes that, by the head's number."""
     q, k, v = given[:3]
@@ -77,7 +90,7 @@ def compute(workload: AttentionWorkload, given: Given, arithmetic_of: Callable[[
     return found, arithmetics
 
 
-def _blocks(workload: AttentionWorkload, given: Given, entry: int, head: int) -> Iterator[tuple[slice, Rows]]:
+def _blocks(workload: AttentionAsked, given: Any, entry: int, head: int) -> Iterator[tuple[slice, Rows]]:
     """Yield the parts of a head; of K and V what some of a part's rows see where attention is causal."""
     shared = head * given.k.shape[1] // given.q.shape[1]
     q, k, v = given.q[entry, head], given.k[entry, shared], given.v[entry, shared]
