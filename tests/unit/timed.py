@@ -37,4 +37,3 @@ def only(folder: Path, made: Spec, subject: str = KERNEL, **profiled: Any) -> Ca
 
 
 SOFTMAX = {"aten::bmm": (2.0, 400.0), "aten::_softmax": (1.0, 300.0), "aten::mul": (2.0, 100.0)}
-SAFE = SOFTMAX | {"aten::_safe_softmax": (1.0, 310.0), "aten::all": (1.0, 8.0)}
