@@ -175,9 +175,9 @@ for one, same, split in zip(plain, again, other):
 def twice(*leaves):
     return torch.func.vmap(torch.nn.functional.scaled_dot_product_attention)(*(leaf[None] for leaf in leaves))
 leaves = [torch.randn(1, 2, 64, 32, generator=torch.Generator().manual_seed(n)) for n in range(3)]
-for mode in (emulation.Arithmetic(), emulation.Arithmetic(arithmetic.Realisation(0), [rounding.TF32X3_ATTENTION])):
-    with emulation.doing(mode):
-        assert torch.allclose(twice(*leaves)[0].float(), plain[0], atol=1e-4)
+# Without rounding attention is PyTorch's own, which 2.1.0 cannot vectorise.
+with emulation.doing(emulation.Arithmetic(arithmetic.Realisation(0), [rounding.TF32X3_ATTENTION])):
+    assert torch.allclose(twice(*leaves)[0].float(), plain[0], atol=1e-4)
 assert (other[0] * plain[0]).sum() < (plain[0] ** 2).sum()
 left, right = torch.randn(3, 8), torch.randn(8, 4)
 with emulation.Arithmetic(arithmetic.Realisation(0)):
