@@ -9,7 +9,6 @@ from __future__ import annotations
 EVERYWHERE = frozenset[str]()  # no version lacks it
 LACKING = {
     "torch.Tensor": EVERYWHERE,
-    "torch.__version__": EVERYWHERE,
     "torch.backends.cuda.sdp_kernel": EVERYWHERE,
     "torch.compile": EVERYWHERE,
     "torch.float32": EVERYWHERE,
