@@ -33,46 +33,15 @@ import gc
 import mmap
 import os
 import struct
-from typing import Any, Callable, Iterator, Mapping, Optional
+from typing import Any, Callable, Iterator, Optional
 
 from . import channel, codec, protocol, wire
 
 CALLED = struct.Struct("<II?")  # first slot, slots, whether PyTorch's generator is seeded before
 SIZE = struct.Struct("<Q")  # nanoseconds, or bytes
 RECIPE = "independent"
-AWAKE_S = 0.1  # at most, before an order
 WORKERS_ELEMENTS = 1 << 16  # of a sum that every thread of PyTorch has a part in
 Order = Callable[[bytes, Optional[int]], bytes]  # (payload, descriptor) to the answer's payload
-
-
-def host(request: wire.HostRequest) -> wire.Outcome:
-    """Serve whoever measures, until that ends."""
-    connection = channel.connect(request.link)  # before PyTorch is imported, which takes seconds
-    serve(connection, request)
-    return wire.Outcome(protocol.OK)
-
-
-def serve(connection: channel.Channel, request: wire.HostRequest) -> None:
-    if request.device == "cuda":
-        from .device_host import DeviceCallee
-
-        callee: Callee = DeviceCallee(request)
-    else:
-        callee = Callee(request)
-    gc.collect()
-    gc.freeze()
-    answers = callee.answers()
-    silent: Mapping[bytes, Callable[[], None]] = {channel.FORGET: callee.forget, channel.METER: callee.meter}
-    with contextlib.suppress(channel.Closed):
-        while True:
-            kind, token, payload, file = connection.receive()
-            if kind in silent:
-                silent[kind]()
-                continue
-            answer, content = callee.answered(answers[kind], payload, file)
-            connection.send(answer, token, content)
-            if (kind, answer) == (channel.WAKE, channel.DONE):
-                connection.poll(AWAKE_S)
 
 
 class Callee:

@@ -23,7 +23,21 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from . import agreement, blame, channel, dtypes, host, inputs, memory, protocol, rounding, sampling, tools, truth, wire
+from . import (
+    agreement,
+    blame,
+    channel,
+    dtypes,
+    inputs,
+    memory,
+    protocol,
+    rounding,
+    sampling,
+    serving,
+    tools,
+    truth,
+    wire,
+)
 from . import workload as workloads
 from .excerpt import excerpt
 from .fresh import RECIPE, Fresh
@@ -147,7 +161,7 @@ def _start_references(request: wire.TimeRequest) -> tuple[int, channel.Channel]:
                 os.sched_setaffinity(0, request.processors)
         tools.end_with_parent()
         asked = wire.HostRequest(request.workloads, request.seed, request.threads, request.device, None, "")
-        host.serve(theirs, asked)
+        serving.serve(theirs, asked)
     except BaseException:
         traceback.print_exc()
     sys.stderr.flush()

@@ -956,7 +956,7 @@ TASKS: Mapping[str, Task] = {
     "judge": Task(JudgeRequest, JudgeResult),
     "batch": Task(BatchRequest, BatchResult),
     "time": Task(TimeRequest, TimeResult, "measuring", "launch"),
-    "host": Task(HostRequest, Outcome),
+    "host": Task(HostRequest, Outcome, "serving"),
     "store": Task(StoreRequest, StoreResult),
     "ceilings": Task(CeilingsRequest, CeilingsResult, "device"),
     "probe": Task(EmptyRequest, Outcome, "device"),

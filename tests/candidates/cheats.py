@@ -257,7 +257,7 @@ import json, os, subprocess, sys
 harness, folder, device, names = *sys.argv[1:4], sys.argv[4].split(",")
 sys.path.insert(0, harness)
 import torch
-from worker import candidate, codec, host, judge, measuring, store, wire
+from worker import candidate, codec, judge, measuring, serving, store, wire
 
 
 def asked(verb, **request):
@@ -314,7 +314,7 @@ for number, name in enumerate(names):
         else:
             if not os.fork():
                 sys.argv = ["inside", "host", os.devnull]
-                host.host(asked("host", **hosted))
+                serving.host(asked("host", **hosted))
                 os._exit(0)
             launch = done(measuring.launch(asked("time", **measured)))
         found[name]["timings"] = launch["timings"]
