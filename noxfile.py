@@ -119,6 +119,7 @@ def lint(session: nox.Session) -> None:
     """ruff, mypy, the direction of imports, and the budget of the house."""
     install(session, "tests", "lint")
     session.run("python", "ci/house.py")
+    session.run("lint-imports")
     session.run("ruff", "format", "--check", ".")
     session.run("ruff", "check", ".")
     session.run("mypy")

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from harness.config import wheel_files
 from harness.config.yaml_files import Model
 from harness.config.yaml_problems import EXAMPLES, Refused
+from harness.worker import protocol
 from harness.worker.wheels import normalise
 
 HOST = "host"  # the environment that this machine brings
@@ -22,7 +23,6 @@ CUDA_BASE = (
     # 12.1.1-devel-ubuntu22.04
     "nvidia/cuda@sha256:7012e535a47883527d402da998384c30b936140c05e2537158c80b8143ee7425"
 )
-THREADS = "OMP_NUM_THREADS"
 LONGEST_PACKAGES = 60  # characters in an id, which is in the names of files and images
 # What the harness itself sets, and what loads code into every process that it starts.
 _RESERVED = re.compile(
@@ -41,8 +41,8 @@ def _variables(variables: dict[str, str]) -> dict[str, str]:
             raise ValueError(f"{name} would add compiler flags past the records; give them under flags")
         if "\0" in value or "\n" in value or len(value) > 1000:
             raise ValueError(f"{name}: one line of at most 1000 characters")
-    if THREADS in variables and not re.fullmatch(r"[1-9]\d{0,3}", variables[THREADS]):
-        raise ValueError(f"{THREADS}: a number of threads, such as '4', got {variables[THREADS]!r}")
+    if protocol.THREADS in variables and not re.fullmatch(r"[1-9]\d{0,3}", variables[protocol.THREADS]):
+        raise ValueError(f"{protocol.THREADS}: a number of threads, such as '4', got {variables[protocol.THREADS]!r}")
     return variables
 
 
@@ -51,7 +51,7 @@ Variables = Annotated[dict[Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]{0,63}$
 
 def threads_in(variables: Mapping[str, str], threads: int) -> int:
     """The threads of an environment's processes: what its variables say, else the run's."""
-    return int(variables.get(THREADS, threads))
+    return int(variables.get(protocol.THREADS, threads))
 
 
 NIGHTLY, CANDIDATE = "nightly/", "test/"

@@ -19,7 +19,6 @@ from harness.worker.protocol import BACKWARD
 PYTORCH = "pytorch"  # as --kernel has it: all groups of operators
 GROUP = 50  # workloads that share a launch: more would take longer than a launch may
 COMPILED_GROUP = 5  # of those that are compiled in it
-COMPILED = ".compiled"  # ends the name of what is
 VALUES = ("normal", "uniform", "positive", "integers", "boolean", "positive_definite")
 KEYS = ("shape", "values", "below", "layout", "strides", "requires_grad")  # of a tensor
 SHAPE = "a shape, such as [64, 4096]; or with its values: {shape: [64], values: integers, below: 100}"
@@ -155,8 +154,10 @@ class Operator(Model):
             raise Refused(f"backward: {self.backward} is an operator's", "write true, and do it in the file's Model")
         if self.operator is not None and not self.shapes:
             raise Refused(f"{self.operator} is given no tensor", "add them: shapes: [[64, 4096]]")
-        if self.called.endswith(COMPILED):
-            raise Refused(f"name: {COMPILED} ends the names of what `compile: true` adds", "give it another name")
+        if self.called.endswith(protocol.COMPILED):
+            raise Refused(
+                f"name: {protocol.COMPILED} ends the names of what `compile: true` adds", "give it another name"
+            )
         if len(set(self.dtypes)) < len(self.dtypes):
             raise Refused("dtypes: one stands twice", "remove it")
         return self
@@ -206,7 +207,7 @@ class Measured(NamedTuple):
     @property
     def name(self) -> str:
         """What is compiled is a subject of its own on the page."""
-        return self.operator.called + COMPILED * self.compiled
+        return self.operator.called + protocol.COMPILED * self.compiled
 
     @property
     def id(self) -> str:

@@ -14,18 +14,15 @@ A package that one of the two lacks, and that `packages:` names for the other, i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.config.environments import Environment, package_versions
 from harness.config.kernels import Kernel
 from harness.schema.environment_records import EnvironmentRecord
+from harness.schema.packages import changed, counts
 from harness.schema.records import Device
 
-GPU = re.compile(r"nvidia-(?!.*(nvtx|cupti)).*|(pytorch-)?triton")
-CPU = re.compile(r"mkl|intel-openmp|onednn.*|tbb")
-PYTHON = ("numpy", "scipy")
 TOOLS = ("torch", "ninja", "setuptools", "pip", "wheel")
 FIRST = ("numpy", "triton", "pytorch-triton", "nvidia-cudnn", "nvidia-cublas")  # the likeliest
 MOST_PACKAGES = 6  # of two environments: each is two environments more
@@ -52,26 +49,6 @@ class Exchanged:
     spec: Environment
 
 
-def changed(base: EnvironmentRecord, this: EnvironmentRecord) -> dict[str, tuple[str, str]]:
-    """The packages that differ, with both versions, '' where it is not there; none of an environment that is broken."""
-    if base.observed is None or this.observed is None:
-        return {}
-    ours, theirs = (
-        {name: wheel.version for name, wheel in seen.wheels.items()} for seen in (base.observed, this.observed)
-    )
-    pairs = {name: (ours.get(name, ""), theirs.get(name, "")) for name in sorted(ours.keys() | theirs.keys())}
-    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
-
-
-def only_packages(base: EnvironmentRecord, this: EnvironmentRecord) -> dict[str, tuple[str, str]]:
-    """Likewise, of two environments that differ in packages alone, PyTorch not among them; else none."""
-    one, two, packages = base.observed, this.observed, changed(base, this)
-    if one is None or two is None or "torch" in packages:
-        return {}
-    same = (one.torch, one.python, base.variables) == (two.torch, two.python, this.variables)
-    return packages if same else {}
-
-
 def differing(
     base: EnvironmentRecord, this: EnvironmentRecord, kernel: Kernel, device: Device, named: Collection[str]
 ) -> list[Component]:
@@ -95,13 +72,6 @@ def can_matter(package: str, kernel: Kernel, device: Device, named: Collection[s
     if kernel.is_bound:  # it calls no PyTorch
         return device == "cuda" and any(f"-{library}-" in f"{package}-" for library in kernel.libraries)
     return package in named or counts(package, device)
-
-
-def counts(package: str, device: str) -> bool:
-    """Whether code that calls PyTorch on a device can depend on a package, by the package's name."""
-    if GPU.fullmatch(package):
-        return device == "cuda"
-    return bool(CPU.fullmatch(package)) or package in PYTHON
 
 
 def exchanges(specs: Mapping[str, Environment], components: Sequence[Component]) -> list[Exchanged]:

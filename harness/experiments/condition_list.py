@@ -9,10 +9,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.experiments.shrink import HEAD_DIM, LENGTH, own_sizes
 from harness.schema.experiment_records import Condition, ConditionsExperiment, Layout, Pattern, Site
 from harness.schema.records import Device
 from harness.schema.run_records import WorkloadInfo
+from harness.stats.shrink import HEAD_DIM, LENGTH, own_sizes
 from harness.worker import protocol
 
 SAME_CALLS = 50

@@ -16,7 +16,6 @@ from harness.executors import Answer, Task, read_result
 from harness.experiments.condition_list import sized
 from harness.experiments.jobs import MOST_BYTES, Job, Others, Trials, in_processes, jobs_of, merge
 from harness.experiments.probes import SITES, build_probe
-from harness.experiments.shrink import MOST_ROUNDS, MOST_TRIED, own_sizes, points_of, shrink
 from harness.run.context import Context, answer_of, checked, failure, fields_of
 from harness.run.device import check_device
 from harness.run.folders import now_utc
@@ -24,6 +23,7 @@ from harness.run.requests import files_of, kernel_request, workload_request
 from harness.schema.experiment_records import Condition, ConditionResult, ConditionsExperiment, ConditionsRecord
 from harness.schema.records import Outcome, Status
 from harness.schema.run_records import Cell
+from harness.stats.shrink import MOST_ROUNDS, MOST_TRIED, own_sizes, points_of, shrink
 from harness.worker import codec, protocol, wire
 
 MOST_ENDS = 4  # processes that die one after the other before the rest is given up

@@ -16,7 +16,6 @@ from harness.experiments.conditions import conditions_key, run_conditions
 from harness.experiments.jobs import Others, Trials, jobs_of
 from harness.experiments.plan import Case, Focus, Planned, is_one_of, is_wanted, plan_experiments, sequences
 from harness.experiments.profile import profile_key, run_profile
-from harness.experiments.screen import Profiled, moved_targets
 from harness.experiments.swap import run_swap, swap_inputs, swap_key
 from harness.progress import Display
 from harness.run.context import Context
@@ -31,6 +30,7 @@ from harness.schema.experiment_records import (
 from harness.schema.records import Device, Outcome, ValidationRecord
 from harness.schema.run_records import Cell
 from harness.schema.storage import Run, load_record
+from harness.stats.screen import Profiled, moved_targets
 from harness.worker import protocol
 
 CHECKERS = "checkers"

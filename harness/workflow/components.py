@@ -23,13 +23,14 @@ from harness.config.plan import Plan, PlannedEnvironment
 from harness.errors import HarnessError, InfrastructureError
 from harness.executors.choose import make_executor
 from harness.executors.remove import Add, shared_environments
-from harness.experiments.components import MOST_PACKAGES, Component, Exchanged, differing, exchanges, only_packages
+from harness.experiments.components import MOST_PACKAGES, Component, Exchanged, differing, exchanges
 from harness.experiments.plan import Focus, is_one_of, is_wanted, moves
 from harness.experiments.run import planned, slowed
 from harness.run.folders import now_utc
 from harness.run.prepare import Options, Prepared, make_plan
 from harness.schema.environment_records import EnvironmentRecord
 from harness.schema.experiment_records import ComponentResult, ComponentsRecord, TargetSeen
+from harness.schema.packages import only_packages
 from harness.schema.records import Device, LaunchRecord, ValidationRecord
 from harness.schema.run_records import Cell, RunRecord, Selection
 from harness.schema.storage import Run, load_record, save_record

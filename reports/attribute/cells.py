@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
-from harness.config.operators import COMPILED
-from harness.experiments.shrink import own_sizes
 from harness.schema.experiment_records import Condition, ProfileRecord
 from harness.schema.records import Crossing, RecipeResult, TargetResult, ValidationRecord
 from harness.schema.run_records import Cell
+from harness.stats.shrink import own_sizes
 from harness.worker import protocol
 from reports import model
 from reports.attribute import experiments
@@ -391,7 +390,7 @@ class CellFacts:
         info = self.evidence.workload(self.workload)
         if self.row.kind != OPERATOR or info is None or not info.compiled:
             return None
-        return plain_call(self.evidence, self.row, self.workload.replace(COMPILED, "", 1))
+        return plain_call(self.evidence, self.row, self.workload.replace(protocol.COMPILED, "", 1))
 
     @property
     def dies_on_one_side(self) -> bool:

@@ -11,8 +11,8 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from harness.experiments.components import counts, only_packages
 from harness.schema.environment_records import EnvironmentRecord
+from harness.schema.packages import counts, only_packages
 from harness.worker import protocol
 from reports import model
 from reports.attribute import causes, figures

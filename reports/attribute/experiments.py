@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from harness.experiments.shrink import LENGTH, Point, Sizes, points_of, smallest
 from harness.schema.experiment_records import (
     CheckerFinding,
     CheckerResult,
@@ -18,6 +17,7 @@ from harness.schema.experiment_records import (
     ConditionResult,
     ConditionsRecord,
 )
+from harness.stats.shrink import LENGTH, Point, Sizes, points_of, smallest
 from harness.worker import protocol
 from reports.attribute import thresholds
 from reports.attribute.trials import Follows, Trial, Varied, follows

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from harness.config.environments import THREADS
+from harness.worker import protocol
 from reports.attribute import causes
 from reports.attribute.cards import Shown, card
 from reports.attribute.cases import CaseFacts
@@ -166,7 +166,9 @@ def _variables(given: Given) -> AlsoMoved | None:
     case = given.case
     if given.change is None and case.variables_follow is Follows.PLACE:
         return None
-    differing = [v for v in case.variables if given.cause.cause != Kind.LATENCY_THREAD_COUNT or v.name != THREADS]
+    differing = [
+        v for v in case.variables if given.cause.cause != Kind.LATENCY_THREAD_COUNT or v.name != protocol.THREADS
+    ]
     return _more_differs(differing, "the same variables in both environments (`variables:` in matrix.yaml)")
 
 
@@ -193,7 +195,7 @@ def _threads(given: Given) -> AlsoMoved | None:
         return None
     if change is not None and (given.cause.cause == Kind.LATENCY_THREAD_COUNT or change.at_work_alike):
         return None
-    if change is None and any(each.name == THREADS for each in case.variables):
+    if change is None and any(each.name == protocol.THREADS for each in case.variables):
         return None  # it is named as what it is
     return AlsoMoved(
         kind=Kind.ENVIRONMENT_CONFOUNDER if change is None else Kind.LATENCY_THREAD_COUNT,

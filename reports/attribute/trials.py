@@ -13,9 +13,9 @@ from enum import Enum
 from itertools import chain, product
 from typing import Any
 
-from harness.experiments.screen import FEWEST_LAUNCHES, moved
 from harness.schema.experiment_records import ComponentsRecord, Condition, ConditionsRecord, SwapRecord
 from harness.stats.peaks import counted
+from harness.stats.screen import FEWEST_LAUNCHES, moved
 from harness.worker import protocol
 from reports.attribute import thresholds
 from reports.attribute.messages import died

@@ -14,8 +14,8 @@ import pytest
 
 from harness.experiments.condition_list import HEAD_DIMS, PATTERNS, conditions_of, size_conditions
 from harness.experiments.probes import FOLDER
-from harness.experiments.shrink import points_of, shrink, smallest
 from harness.schema.experiment_records import Condition, ConditionResult
+from harness.stats.shrink import points_of, shrink, smallest
 from tests.candidates.faulty import SOURCE, STRIDES
 from tests.conftest import ROOT
 from tests.environments.verbs import REFERENCES, Environment, jobs_of, kernel_of, stage, weighed, workload

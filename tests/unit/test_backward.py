@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.experiments.screen import moved_targets
+from harness.stats.screen import moved_targets
 from harness.worker import protocol
 from reports.compare.exit_codes import exit_codes
 from reports.compare.rows import leading_time

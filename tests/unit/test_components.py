@@ -19,9 +19,10 @@ from harness.config.plan import PlannedEnvironment
 from harness.errors import InputError
 from harness.executors import remove
 from harness.executors.choose import Choice
-from harness.experiments.components import Component, differing, exchanges, only_packages
+from harness.experiments.components import Component, differing, exchanges
 from harness.run.prepare import Options
 from harness.schema.environment_records import Wheel
+from harness.schema.packages import only_packages
 from harness.schema.run_records import Cell, Selection
 from harness.workflow import components
 from harness.workflow.components import Exchange, Question

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from harness.experiments.run import calls_operators, planned
-from harness.experiments.screen import MOST_PROFILES, Profiled, moved, moved_targets
 from harness.schema.records import Memory
 from harness.schema.run_records import Thresholds
 from harness.schema.storage import save_record
+from harness.stats.screen import MOST_PROFILES, Profiled, moved, moved_targets
 from harness.worker import protocol
 from tests.unit.hand_made import launch, timing
 from tests.unit.spec import BASE, NEXT, SEED_ONLY, Case, Spec

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.experiments.condition_list import size_conditions, sized
-from harness.experiments.shrink import MOST_ROUNDS, MOST_TRIED, Point, own_sizes, shrink, smallest
+from harness.stats.shrink import MOST_ROUNDS, MOST_TRIED, Point, own_sizes, shrink, smallest
 from tests.unit.hand_made import workload
 
 World = Callable[[int, int, int], bool | None]  # batch, heads, length: is it wrong? None: refused
