@@ -14,7 +14,7 @@ from harness.config.matrix import Limits
 from harness.config.plan import Plan
 from harness.errors import InfrastructureError, InputError
 from harness.executors import Executor
-from harness.executors.archive import Bundle, load_bundle
+from harness.executors.archive import MANIFEST, Bundle, load_bundle
 from harness.executors.bwrap import Bwrap, find_bwrap, grant
 from harness.executors.engine import NO_BASE_REMEDY, Engine, EngineFacts, EngineGone
 from harness.executors.images import base_problem
@@ -63,6 +63,8 @@ def wanted_bundle(wanted: Wanted, folder: Path | None, variables: Mapping[str, s
         return None
     if folder is None and variables.get(BUNDLE_VARIABLE):
         folder = Path(variables[BUNDLE_VARIABLE])
+        if not (folder / MANIFEST).is_file():
+            raise InputError(f"{BUNDLE_VARIABLE}={folder}: not a bundle", f"unset {BUNDLE_VARIABLE}, or correct it")
     if folder is None and wanted == "bundle":
         raise InputError(
             "--executor bundle: which one?", f"name a bundle: --bundle DIR, or export {BUNDLE_VARIABLE}=DIR"

@@ -94,9 +94,7 @@ COMMAND_LINE = [
     case("problems that are not there", "kernelbench nowhere src", "nowhere", files={"src": None}),
     case("folders without problems", "kernelbench src src", "src", "no problem|.py", files={"src": None}),
     case("an action misspelt", "images biuld", "biuld", "did you mean build?"),
-    case("a capability with a point", "bundle --arch 9.0", "--arch", "9.0", "90"),
-    case("a capability with sm", "bundle --arch sm_90", "--arch", "sm_90", "90"),
-    case("a level that there is not", "bundle --arch 90 --level 99", "--level", "99"),
+    case("a level that there is not", "bundle --level 99", "--level", "99"),
     case("a matrix that is not there", "doctor --matrix other.yaml", "other.yaml", "no such file|does not exist"),
     case("a matrix misspelt", "check --matrix matrix.yml", "matrix.yml", "did you mean matrix.yaml?"),
 ]

@@ -116,6 +116,10 @@ def test_a_cell_gets_what_the_matrix_says_or_a_share() -> None:
 
 def test_a_folder_that_is_named_asks_for_its_executor(tmp_path: Path) -> None:
     there = {choosing.BUNDLE_VARIABLE: str(tmp_path / "b")}
+    with pytest.raises(InputError, match=choosing.BUNDLE_VARIABLE):
+        wanted_bundle("auto", None, there)
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / choosing.MANIFEST).write_text("")
     assert wanted_bundle("auto", tmp_path, {}) == tmp_path
     assert wanted_bundle("bundle", tmp_path, there) == tmp_path
     assert wanted_bundle("bundle", None, there) == wanted_bundle("auto", None, there) == tmp_path / "b"
