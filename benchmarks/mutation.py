@@ -199,7 +199,7 @@ def main() -> None:
             result["left_out"] += failed
             result["test_cpu_s"] |= {test: round(seconds.get(test, 0.0), 1) for test in unproven[start : start + 12]}
             given.out.write_text(json.dumps(result, indent=1) + "\n")
-            print(f"tests proven: {start + 12} of {len(unproven)} files", flush=True)
+            print(f"tests proven: {min(start + 12, len(unproven))} of {len(unproven)} files", flush=True)
         known = {tuple(one[key] for key in asdict(mutants[0])) for one in result["mutants"]}
         for mutant in mutants:
             if tuple(asdict(mutant).values()) in known:
