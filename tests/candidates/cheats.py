@@ -253,7 +253,7 @@ GPU_CHEATS: dict[str, Cheat] = {
 # Every cheat in one process, which validates and then times it as a run does, one task after the other; to be timed
 # the kernel has another process. What they see of the task is `sys.argv`.
 WAYS = """
-import json, os, subprocess, sys
+import json, os, subprocess, sys, time
 harness, folder, device, names = *sys.argv[1:4], sys.argv[4].split(",")
 sys.path.insert(0, harness)
 import torch
@@ -266,6 +266,16 @@ def asked(verb, **request):
 
 def done(result):
     return {name: value for name, value in codec.dump(result).items() if name != "version"}
+
+
+def wait_for_children():
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        try:
+            if not os.waitpid(-1, os.WNOHANG)[0]:
+                time.sleep(0.01)
+        except ChildProcessError:
+            return
 
 
 def start(verb, place, request):
@@ -317,6 +327,7 @@ for number, name in enumerate(names):
                 serving.host(asked("host", **hosted))
                 os._exit(0)
             launch = done(measuring.launch(asked("time", **measured)))
+            wait_for_children()  # or the next candidate is told to have left them running
         found[name]["timings"] = launch["timings"]
         torch.set_num_threads(1)
         if device == "cuda":
