@@ -71,7 +71,7 @@ PLANTED = {
         "candidate",
         ["problem:ProblemWorkload.arguments", "tensors:has_poison", "candidate:store", "candidate:_changed"],
     ),
-    "truth": ("judge", ["emulation:exact", "truth:Cache.get", "problem:ProblemWorkload._computed"]),
+    "truth": ("judge", ["problem:ProblemWorkload.exact", "truth:Cache.get", "problem:ProblemWorkload._computed_by"]),
     "judging": ("judge", ["judge:look", "judge:nearer", "judging:_as_output", "judge:read_output", "power:prove"]),
     "timing": ("time", ["target:Target.sample", "host:Callee.map", "fresh:Fresh.draw"]),
     "memory": ("time", ["memory:on_cpu", "memory:_status"]),
