@@ -40,20 +40,39 @@ class Kind:
     compiles: bool = False  # whether it depends on compilers, and not on what runs beside it
 
 
+# How a task is confined, and how its request is made, changes what comes back, as the code of the task does.
+STARTS = ("executors/bwrap.py", "executors/docker.py", "executors/sandbox.py")
+ASKS = ("run/context.py", "run/requests.py", *STARTS)
 KINDS: Mapping[str, Kind] = {
-    "build": Kind(tasks=("build", "take"), compiles=True),
-    "binding": Kind(tasks=("build",), compiles=True),
-    "probe": Kind(tasks=("library",), compiles=True),
-    "store": Kind(tasks=("store", "batch")),
-    "validation": Kind(tasks=("candidate", "judge", "batch")),
-    "launch": Kind(tasks=("time", "host"), modules=("run/believed.py", "run/throttling.py", "gpu.py")),
-    "ceiling": Kind(tasks=("ceilings",)),
-    "conditions": Kind(tasks=("conditions", "weigh", "library")),
-    "checkers": Kind(tasks=("check",), modules=("experiments/checkers.py", "experiments/findings.py")),
-    "compiled": Kind(tasks=("compiled",)),
-    "profile": Kind(tasks=("profile",)),
-    "profile_of_reference": Kind(tasks=("profile",)),
-    "swap": Kind(tasks=("link", "candidate", "judge")),
+    "build": Kind(tasks=("build", "take"), modules=("run/build.py", *STARTS), compiles=True),
+    "binding": Kind(tasks=("build",), modules=("run/build.py", *STARTS), compiles=True),
+    "probe": Kind(tasks=("library",), modules=("experiments/probes.py", *STARTS), compiles=True),
+    "store": Kind(tasks=("store", "batch"), modules=("run/stores.py", "run/batches.py", *STARTS)),
+    "validation": Kind(tasks=("candidate", "judge", "batch"), modules=("run/validate.py", "run/batches.py", *ASKS)),
+    "launch": Kind(
+        tasks=("time", "host"),
+        modules=("run/launch.py", "run/processors.py", "run/believed.py", "run/throttling.py", "gpu.py", *ASKS),
+    ),
+    "ceiling": Kind(tasks=("ceilings",), modules=("run/ceilings.py", *STARTS)),
+    "conditions": Kind(
+        tasks=("conditions", "weigh", "library"),
+        modules=(
+            "experiments/conditions.py",
+            "experiments/jobs.py",
+            "experiments/condition_list.py",
+            "experiments/probes.py",
+            "stats/shrink.py",
+            *ASKS,
+        ),
+    ),
+    "checkers": Kind(
+        tasks=("check",),
+        modules=("experiments/checkers.py", "experiments/executable.py", "experiments/findings.py", *ASKS),
+    ),
+    "compiled": Kind(tasks=("compiled",), modules=("experiments/compiled.py", *ASKS)),
+    "profile": Kind(tasks=("profile",), modules=("experiments/profile.py", *ASKS)),
+    "profile_of_reference": Kind(tasks=("profile",), modules=("experiments/profile.py", *ASKS)),
+    "swap": Kind(tasks=("link", "candidate", "judge"), modules=("experiments/swap.py", "run/validate.py", *ASKS)),
 }
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from harness.executors import Answer, Task, read_result
 from harness.experiments.condition_list import sized
 from harness.experiments.jobs import MOST_BYTES, Job, Others, Trials, in_processes, jobs_of, merge
-from harness.experiments.probes import SITES, build_probe
+from harness.experiments.probes import FOLDER, SITES, SOURCES, build_probe
 from harness.run.context import Context, answer_of, checked, failure, fields_of
 from harness.run.device import check_device
 from harness.run.folders import now_utc
@@ -38,6 +38,7 @@ def conditions_key(context: Context, cell: Cell, jobs: Sequence[Job]) -> str:
     asked = [
         [[asdict(job.condition), list(job.trials), job.repeats] for job in jobs],
         {other: context.plan.variables[other] for job in jobs if (other := job.condition.variables_of)},
+        [protocol.sha256_file(str(FOLDER / source)) for source in SOURCES.values()],
     ]
     return context.key("conditions", **vars(cell), asked=asked)
 

@@ -119,7 +119,6 @@ def card(
     ratio: float = 1.0,
     under: tuple[str, ...] = (),
     fix: str = "",
-    aside: bool = False,
     **names: Any,
 ) -> Cause:
     """`says`: its statement, which `names` complete. `needs`: rivals that must be excluded, each with what excludes it.
@@ -154,7 +153,6 @@ def card(
         rows=tuple(cell.row.id for cell in cells),
         is_operator=case.is_operator,
         wrong=any(side.status != protocol.OK for cell in cells for side in cell.sides),
-        aside=aside,
         measured=measured,
         improved=ratio < 1 if about is not About.CORRECTNESS else _improved(kind, cells),
         ratio=ratio,

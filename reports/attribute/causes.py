@@ -263,13 +263,13 @@ class Cause:
     """Why one kernel, or one reference (`kernel` is then empty), moved on these workloads in one environment. An
     operator that is measured by itself stands in a reference's place, and `is_operator` says so.
 
-    `rows` are the ids of the comparisons that it explains, and `wrong` whether outputs are wrong or missing in one of
-    them, on either side; `aside`: a fault of its own, which does not explain them; `parts` are the other causes of
-    the same rows: see `combined`. `measured`: what it names was itself measured on both sides, and accounts for the
-    change. `improved`: all that it explains got better; `ratio`: of times, the one farthest from 1. `under`: the
-    references with which a kernel's agreement moved. `not_excluded`: a rival that was not told apart from the cause
-    whose part it is. `own_fix`: what mends it, where `FIXES` has nothing so near. Causes with the same `group_key`
-    say the same of several subjects, and share a card. ValueError where it names a cause that it also rules out.
+    `rows` are the ids of the comparisons that it explains, and `wrong` whether outputs are wrong or missing in one
+    of them, on either side; `parts` are the other causes of the same rows: see `combined`. `measured`: what it
+    names was itself measured on both sides, and accounts for the change. `improved`: all that it explains got
+    better; `ratio`: of times, the one farthest from 1. `under`: the references with which a kernel's agreement
+    moved. `not_excluded`: a rival that was not told apart from the cause whose part it is. `own_fix`: what mends
+    it, where `FIXES` has nothing so near. Causes with the same `group_key` say the same of several subjects, and
+    share a card. ValueError where it names a cause that it also rules out.
     """
 
     cause: Kind
@@ -290,7 +290,6 @@ class Cause:
     rows: tuple[str, ...] = ()
     is_operator: bool = False
     wrong: bool = False
-    aside: bool = False
     measured: bool = False
     improved: bool = False
     ratio: float = 1.0
@@ -404,7 +403,7 @@ def rank(cause: Cause) -> tuple[bool, bool, int]:
     reference that moved under a kernel that is right does not precede what a kernel suffers from."""
     return (
         cause.cause in (Kind.UNDECIDED, Kind.NOTHING_MOVED),
-        _harmless(cause) or cause.aside,
+        _harmless(cause),
         list(Kind).index(cause.cause),
     )
 
@@ -415,15 +414,13 @@ def _harmless(cause: Cause) -> bool:
 
 def order(cause: Cause) -> tuple[bool, bool, bool, int, float, tuple[bool, bool, int]]:
     """What matters to the reader first: the user's kernels before PyTorch's references. Of either: its own faults, what
-    broke, faults that lie aside, what became slower, by how much, what needs more memory, what may have moved, what got
+    broke, what became slower, by how much, what needs more memory, what may have moved, what got
     better, and last what is well."""
     slower = cause.about != About.CORRECTNESS and cause.ratio > 1
     if cause.about == About.MEMORY:
         place = 4
     elif cause.about == About.LATENCY:
         place = 3 if slower else 4
-    elif cause.aside:
-        place = 2
     else:
         own = bool(cause.kernel) and cause.cause in (Kind.INPUTS_MOVED, *FAULTS)
         place = 0 if own else 4 if _harmless(cause) else 1

@@ -207,10 +207,8 @@ def correctness_causes(case: CaseFacts) -> list[Cause]:
         own = [graded(changed, cause) for cause in causes_given(changed) if cause.cause in OWN_FAULTS]
         lead = changes.meaning_changed(changed)
         return [*_joined(changed, [lead, *own]), *(correctness_causes(CaseFacts(case.evidence, rest)) if rest else [])]
-    every = causes_given(case)
-    asides = [cause for cause in every if cause.aside]
     by_variables = case.variables_follow is Follows.FACTOR
-    found = [graded(case, c) for c in every if not c.aside and not (c.cause in OF_OUTPUTS and by_variables)]
+    found = [graded(case, c) for c in causes_given(case) if not (c.cause in OF_OUTPUTS and by_variables)]
     found = [cause for cause in found if not any(explained_by(cause, other, case) for other in found)]
     found = [cause for cause in found if not any(excluded_by(cause, other) for other in found)]
     explained = {row for cause in found for row in cause.rows}
@@ -220,7 +218,7 @@ def correctness_causes(case: CaseFacts) -> list[Cause]:
         found += [verdicts.undecided(CaseFacts(case.evidence, left)) or undecided] if left else []
     harmless = all(cause.cause in causes.REFERENCES for cause in found)
     healthy = [cause for cause in [verdicts.nothing_moved(case)] if harmless and cause is not None]
-    return [*_joined(case, found), *healthy, *asides]
+    return [*_joined(case, found), *healthy]
 
 
 def _joined(case: CaseFacts, found: Sequence[Cause]) -> list[Cause]:

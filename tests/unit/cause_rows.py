@@ -102,7 +102,7 @@ def _result(given: dict[str, Any]) -> ConditionResult:
 def told(cause: Cause) -> str:
     """Such as "attention_scalar: race proven; with masked_by_inputs possible"."""
     about = "" if cause.about == "correctness" else f"{cause.about} "
-    text = f"{cause.subject}: {about}{cause.cause} {cause.grade}" + (" (aside)" if cause.aside else "")
+    text = f"{cause.subject}: {about}{cause.cause} {cause.grade}"
     parts = ", ".join(f"{part.cause} {part.grade}" for part in cause.parts)
     return f"{text}; with {parts}" if parts else text
 
