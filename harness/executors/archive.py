@@ -12,6 +12,7 @@ import contextlib
 import datetime
 import hashlib
 import os
+import platform
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -253,7 +254,7 @@ def write_manifest(folder: Path, environments: dict[str, ArchivedEnvironment]) -
     manifest = Manifest(
         version=VERSION,
         created_utc=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        machine="x86_64",
+        machine=platform.machine(),
         environments=environments,
     )
     protocol.write_json(str(folder / MANIFEST), asdict(manifest))

@@ -14,6 +14,7 @@ import functools
 import importlib.util
 import json
 import os
+import platform
 import re
 import shutil
 import struct
@@ -51,6 +52,7 @@ SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "opt",
 OWN = ("proc", "sys", "dev", "tmp", "run")  # folders of a sandbox's root that are never another root's
 TMPFS_BYTES = 1 << 30
 TRACERS = ("check",)  # tasks whose tools map a shadow of all the memory that there could be
+FILTERED = "x86_64"  # the machine whose numbers of system calls the filter knows
 CORES = 8  # for as many of a machine, runs beside each other may have one more limit of processes
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -339,7 +341,8 @@ def run_confined(task: Task, process: Process, bwrap: Bwrap, limits: SandboxLimi
         MARK: owner(),
     }
     sees_gpu = any(mount.access is Access.DEVICE for mount in mounts)
-    with open_bytes(affinity_filter() if task.processors else b"") as filter_fd:
+    is_filtered = bool(task.processors) and platform.machine() == FILTERED
+    with open_bytes(affinity_filter() if is_filtered else b"") as filter_fd:
         ended = run_child(
             bwrap.enter(
                 mounts,
@@ -349,7 +352,7 @@ def run_confined(task: Task, process: Process, bwrap: Bwrap, limits: SandboxLimi
                 variables=clean_environment(variables, PASSED_ON if process.root == Path("/") else ()),
                 limits=restraints(task.name, limits, rootless=bwrap.rootless, sees_gpu=sees_gpu),
                 processors=task.processors,
-                filter_fd=filter_fd if task.processors else None,
+                filter_fd=filter_fd if is_filtered else None,
             ),
             cwd=scratch,
             log=task.log,
