@@ -20,7 +20,7 @@ from harness.config import code
 from harness.config.environments import HOST
 from harness.config.kernels import Kernel
 from harness.config.matrix import Matrix
-from harness.config.plan import Plan, PlannedEnvironment, PlannedLaunch
+from harness.config.plan import Plan, PlannedLaunch
 from harness.schema.records import Device
 from harness.worker import protocol
 from harness.worker.tasks import MODULES
@@ -291,12 +291,8 @@ class Keys:
 
     def _where(self, job: Job) -> str:
         """The executor of a job's environment; the host's runs beside another."""
-        is_host = bool(job.environment) and _planned(self.plan, job.environment).spec.is_host
+        is_host = bool(job.environment) and self.plan.environment(job.environment).spec.is_host
         return HOST if is_host else self.plan.facts.executor
-
-
-def _planned(plan: Plan, id: str) -> PlannedEnvironment:
-    return plan.environment(id)
 
 
 def _is_native(flags: Sequence[str]) -> bool:

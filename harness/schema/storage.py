@@ -15,7 +15,8 @@
 
 A record file is ``{"schema_version", "kind", "digest", "body"}``; ``digest`` is the SHA-256 of the canonical
 body, so that a truncated or edited file is refused (`RecordError`, with its path) instead of reported.
-Records are written once, atomically, and parsed strictly: an unknown key is an error.
+Records are written once, atomically. Types are checked when one is read; keys that earlier versions wrote, and this one
+does not know, are left out.
 """
 
 from __future__ import annotations
