@@ -159,6 +159,11 @@ class CorrectnessSide(Side):
     recipes: list[RecipeSide] = field(default_factory=list)
     outputs: list[OutputSide] = field(default_factory=list)
 
+    @property
+    def least_agreement(self) -> float | None:
+        """The share of trials that agree with the reference that it agrees least with."""
+        return min((rate.share for rate in self.agreement.values()), default=None)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Bits:

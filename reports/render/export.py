@@ -19,7 +19,7 @@ from typing_extensions import assert_never
 from reports.compare.rows import compare
 from reports.load.evidence import Evidence
 from reports.model import LatencySide
-from reports.render.report import Measured, measured
+from reports.render.report import TargetTimes, list_times
 
 
 class Format(Enum):
@@ -49,8 +49,9 @@ class Metric:
 
 def find_metrics(evidence: Evidence) -> Iterator[Metric]:
     """Yield what was measured of each kernel, operator and reference, on each workload in each environment."""
-    for each in measured(evidence, compare(evidence)):
-        benchmark = f"{each.target} {each.workload} {each.device} {each.environment}"
+    for each in list_times(evidence, compare(evidence)):
+        row = each.row
+        benchmark = f"{row.target} {row.workload} {row.device} {each.cold.environment}"
         if each.cold.wrong_output:
             continue
         yield from _find_times(benchmark, each)
@@ -58,7 +59,7 @@ def find_metrics(evidence: Evidence) -> Iterator[Metric]:
             yield Metric(benchmark=benchmark, measure=Measure.PEAK_MEMORY, value=each.memory.peak_bytes)
 
 
-def _find_times(benchmark: str, each: Measured) -> Iterator[Metric]:
+def _find_times(benchmark: str, each: TargetTimes) -> Iterator[Metric]:
     times: dict[Measure, LatencySide | None] = {
         Measure.LATENCY: each.cold,
         Measure.GRAPH_REPLAY: each.hot,

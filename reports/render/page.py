@@ -18,12 +18,12 @@ from reports.compare.gpus import Ran
 from reports.compare.kernelbench import Solution
 from reports.compare.rows import SUBJECTS, significance
 from reports.model import Comparison
-from reports.render import pictures
 from reports.render.answers import MOST, Answer, Answers
 from reports.render.grid import GridCell
 from reports.render.method import method_values
-from reports.render.report import Measured, Report
-from reports.render.tables import correctness_facts, latency_facts, memory_facts, modes, tables
+from reports.render.pictures import reach
+from reports.render.report import Report, TargetTimes
+from reports.render.tables import modes, tables, time_reach
 from reports.render.templating import html_templates, inlined, pack, render_html
 from reports.render.verdict_text import OPEN_TIME
 from reports.text import percent
@@ -65,12 +65,15 @@ def drift(report: Report) -> list[dict[str, Any]]:
     return [{"place": place, "cells": cells} for place, cells in found.items()]
 
 
-def measured_groups(report: Report) -> list[tuple[WorkloadInfo | None, list[list[Measured]]]]:
+def measured_groups(report: Report) -> list[tuple[WorkloadInfo | None, list[list[TargetTimes]]]]:
     """Per workload, per target: one entry for each environment. Of GPUs alone: elsewhere no peaks are measured."""
-    rows = [row for row in report.measured if row.device == "cuda"][:MEASURED_SHOWN]
+    rows = [times for times in report.measured if times.row.device == "cuda"][:MEASURED_SHOWN]
     return [
-        (report.evidence.workload(workload), [list(same) for _, same in groupby(group, key=lambda row: row.target)])
-        for workload, group in groupby(rows, key=lambda row: row.workload)
+        (
+            report.evidence.workload(workload),
+            [list(same) for _, same in groupby(group, key=lambda times: times.row.target)],
+        )
+        for workload, group in groupby(rows, key=lambda times: times.row.workload)
     ]
 
 
@@ -106,10 +109,9 @@ def render_page(report: Report) -> str:
         .get_template("rows.html.j2")
         .make_module(
             {
-                "correctness_facts": correctness_facts,
-                "latency_facts": latency_facts,
-                "memory_facts": memory_facts,
                 "modes": modes,
+                "time_reach": time_reach(report.rows),
+                "memory_reach": reach(bound for row in report.rows for bound in (row.memory.low, row.memory.high)),
                 "shapes": report.shapes,
                 "names": report.evidence.names,
             }
@@ -117,6 +119,7 @@ def render_page(report: Report) -> str:
     )
     content, index = tables(report, macros)
     drifts, drawn = drift(report), pictured(report)
+    tallies = [counts for _, kinds in report.tallied for _, counts in kinds]
     of_kernels = [each for each in report.explanations if not each.lead.is_reference]
     return render_html(
         "index.html.j2",
@@ -131,7 +134,7 @@ def render_page(report: Report) -> str:
         pictured=drawn,
         pictures_shown=PICTURES_SHOWN,
         folded=FOLDED,
-        reach=pictures.reach(bound for row in drawn for timed in row.timed for bound in (timed.low, timed.high)),
+        reach=time_reach(drawn),
         cards=[each for each in of_kernels if each.lead.cause != Kind.NOTHING_MOVED],
         open_time=OPEN_TIME,
         well=[each for each in of_kernels if each.lead.cause == Kind.NOTHING_MOVED],
@@ -144,10 +147,10 @@ def render_page(report: Report) -> str:
         solutions=solutions_by_problem(report),
         ran=ran_table(report),
         defaults={name: default_choices(report, name) for name in report.evidence.run.environments},
-        left_over=max(0, sum(row.device == "cuda" for row in report.measured) - MEASURED_SHOWN),
+        left_over=max(0, sum(times.row.device == "cuda" for times in report.measured) - MEASURED_SHOWN),
         method=method_values(report),
         environments=report.evidence.run.environments,
         names=report.evidence.names,
-        verdicts=model.VERDICTS,
+        verdicts=[verdict for verdict in model.VERDICTS if any(verdict in counts for counts in tallies)],
         row_environments=list(dict.fromkeys(row.environment for row in report.rows)),
     )

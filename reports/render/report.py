@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from reports import model
@@ -22,19 +22,16 @@ from reports.model import Comparison, LatencySide, MemorySide
 from reports.render.answers import answers
 from reports.render.explanations import causes_by_row, explanations, unmoved
 from reports.render.reproduce import with_scripts
-from reports.text import ABSENT, effect_text, matrix_command, shape_text, tally_text
+from reports.text import ABSENT, effect_text, matrix_command, shape_text
+
+Judged = list[tuple[Comparison, str]]  # rows, each with its verdict of one aspect
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
-    """One target on one workload in one environment, the baseline's included. `hot` and `backward`: as `Comparison`
-    has them."""
+class TargetTimes:
+    """What was measured in one environment, the baseline's included. `hot` and `backward`: as `Comparison` has them."""
 
-    environment: str
-    kind: str
-    target: str
-    workload: str
-    device: str
+    row: Comparison
     cold: LatencySide
     hot: LatencySide | None
     backward: LatencySide | None
@@ -64,42 +61,27 @@ class Report:
         self.compiled = compiled(evidence)
         self.builds = build_differences(evidence)
         self.failures = failures(evidence)
-        self.correctness_counts = counts(row.correctness.verdict for row in rows)
-        self.latency_counts, self.hot_counts, self.backward_counts = (
-            counts(verdict for _, verdict in _of_mode(rows, mode)) for mode in (model.COLD, model.HOT, model.BACKWARD)
-        )
-        self.memory_counts = counts(row.memory.verdict for row in rows if not row.uncompared(row.memory))
+        self.judged = judge_aspects(rows)
+        self.counts = {aspect: _counts(verdict for _, verdict in judged) for aspect, judged in self.judged.items()}
         self.cards = cards(evidence)
         self.measuring = measuring(evidence)
         self.ran = what_ran(evidence, "cuda") or what_ran(evidence, "cpu")
-        self.measured = measured(evidence, rows)
+        self.measured = list_times(evidence, rows)
         self.matrix_command = matrix_command(evidence.run.command)
 
     @property
     def tallied(self) -> list[tuple[str, list[tuple[str, dict[str, int]]]]]:
-        """Each aspect, and how many rows of kernels and of references came out how."""
-        judged: dict[str, list[tuple[Comparison, str]]] = {
-            "correctness": [(row, row.correctness.verdict) for row in self.rows],
-            "latency": _of_mode(self.rows, model.COLD),
-        }
-        for mode in (model.HOT, model.BACKWARD):
-            if any(mode in row.modes for row in self.rows):
-                judged[f"{mode} latency"] = _of_mode(self.rows, mode)
-        if self.has_memory:
-            judged["memory"] = [(row, row.memory.verdict) for row in self.rows if not row.uncompared(row.memory)]
-        kinds = {f"{row.kind}s": row.kind for row in self.rows}
-        return [
-            (aspect, [(name, found) for name, kind in kinds.items() if (found := _of_kind(rows, kind))])
-            for aspect, rows in judged.items()
-        ]
-
-    @property
-    def tallies(self) -> list[tuple[str, str]]:
-        """The same in words."""
-        return [
-            (aspect, "; ".join(f"{name} {tally_text(found)}" for name, found in kinds) or self.no_tally)
-            for aspect, kinds in self.tallied
-        ]
+        """Each aspect that was measured, and how many rows of each kind came out how."""
+        kinds = dict.fromkeys(row.kind for row in self.rows)
+        shown = {"correctness", "latency", *(["memory"] if self.has_memory else [])}
+        shown |= {f"{mode}_latency" for row in self.rows for mode in row.modes}
+        found = []
+        for aspect in [aspect for aspect in self.judged if aspect in shown]:
+            own = [
+                (kind, _counts(verdict for row, verdict in self.judged[aspect] if row.kind == kind)) for kind in kinds
+            ]
+            found.append((aspect.replace("_", " "), [(f"{kind}s", counts) for kind, counts in own if counts]))
+        return found
 
     @property
     def shapes(self) -> dict[str, str]:
@@ -131,51 +113,40 @@ class Report:
         """Whether the baseline is the only environment."""
         return bool(self.rows) and all(row.alone for row in self.rows)
 
-    @property
-    def no_tally(self) -> str:
-        """In place of a count of rows, where there are none."""
-        return "nothing to compare with" if self.alone else "none"
+
+def judge_aspects(rows: Sequence[Comparison]) -> dict[str, Judged]:
+    """Return the rows that have a verdict of each aspect, with that verdict."""
+    found: dict[str, Judged] = {"correctness": [(row, row.correctness.verdict) for row in rows]}
+    for mode in (model.COLD, model.HOT, model.BACKWARD):
+        timed = [(row, row.modes[mode]) for row in rows if mode in row.modes]
+        name = "latency" if mode == model.COLD else f"{mode}_latency"
+        found[name] = [(row, each.verdict) for row, each in timed if not row.uncompared(each)]
+    found["memory"] = [(row, row.memory.verdict) for row in rows if not row.uncompared(row.memory)]
+    return found
 
 
-def _of_mode(rows: Iterable[Comparison], mode: str) -> list[tuple[Comparison, str]]:
-    timed = ((row, row.modes.get(mode)) for row in rows)
-    return [(row, each.verdict) for row, each in timed if each is not None and not row.uncompared(each)]
-
-
-def _of_kind(judged: Iterable[tuple[Comparison, str]], kind: str) -> dict[str, int]:
-    return counts(verdict for row, verdict in judged if row.kind == kind)
-
-
-def measured(evidence: Evidence, rows: list[Comparison]) -> list[Measured]:
-    """Every target on every workload, then environments in the run's order."""
-    found: dict[tuple[str, str, str, str, str], Measured] = {}
-    targets: dict[tuple[str, str, str, str], int] = {}  # in the order in which they first appear
-    for row in rows:
-        targets.setdefault((row.kind, row.target, row.workload, row.device), len(targets))
-        for name in ("baseline", "this"):
-            cold: LatencySide = getattr(row.latency, name)
-            each = Measured(
-                environment=cold.environment,
-                kind=row.kind,
-                target=row.target,
-                workload=row.workload,
-                device=row.device,
-                cold=cold,
-                hot=getattr(row.hot, name) if row.hot is not None else None,
-                backward=getattr(row.backward, name) if row.backward is not None else None,
-                memory=getattr(row.memory, name),
-            )
-            found.setdefault((row.device, row.workload, row.kind, row.target, cold.environment), each)
-    environments = evidence.run.environments
-    workloads = {workload.id: number for number, workload in enumerate(evidence.run.workloads)}
-
-    def place(each: Measured) -> tuple[str, int, int, int]:
-        target = targets[each.kind, each.target, each.workload, each.device]
-        return each.device, workloads[each.workload], target, environments.index(each.environment)
-
-    return sorted(found.values(), key=place)
-
-
-def counts(verdicts: Iterable[str]) -> dict[str, int]:
+def _counts(verdicts: Iterable[str]) -> dict[str, int]:
+    """Count verdicts, the worst first."""
     found = Counter(verdicts)
     return {verdict: found[verdict] for verdict in model.VERDICTS if found[verdict]}
+
+
+def list_times(evidence: Evidence, rows: Sequence[Comparison]) -> list[TargetTimes]:
+    """Return every target on every workload, then environments in the run's order."""
+    found: dict[tuple[str, str, str, str, str], TargetTimes] = {}
+    for row in rows:
+        for name in ("baseline", "this"):
+            cold, hot, backward = (getattr(timed, name, None) for timed in (row.latency, row.hot, row.backward))
+            assert cold is not None
+            memory = getattr(row.memory, name)
+            times = TargetTimes(row=row, cold=cold, hot=hot, backward=backward, memory=memory)
+            found.setdefault((row.device, row.workload, row.kind, row.target, cold.environment), times)
+    workloads = [workload.id for workload in evidence.run.workloads]
+    targets = list(dict.fromkeys(key[:4] for key in found))  # in the order in which they first appear
+    order = {key: number for number, key in enumerate(targets)}
+    environments = evidence.run.environments
+
+    def place(key: tuple[str, str, str, str, str]) -> tuple[str, int, int, int]:
+        return key[0], workloads.index(key[1]), order[key[:4]], environments.index(key[4])
+
+    return [found[key] for key in sorted(found, key=place)]

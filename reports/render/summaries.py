@@ -8,15 +8,14 @@ from __future__ import annotations
 import json
 import re
 from typing import Any
-from xml.etree import ElementTree
 
 from reports import model
-from reports.compare.rows import SUBJECTS, leading_time
-from reports.model import LatencySide, Rates
+from reports.compare.rows import SUBJECTS
+from reports.model import LatencySide
 from reports.render.answers import MOST
-from reports.render.report import Report
-from reports.render.templating import render_csv, render_markdown
-from reports.text import words
+from reports.render.report import Report, TargetTimes
+from reports.render.tables import judged
+from reports.render.templating import render_csv, render_markdown, render_xml
 
 SCHEMA_VERSION = 8
 RUN_KEYS = (
@@ -33,11 +32,11 @@ RUN_KEYS = (
     "tolerances",
     "bundle",
 )
-# What a verdict is to JUnit: the element, and the attribute that counts it.
+# The element by which JUnit tells a verdict.
 JUNIT = {
-    model.BROKEN: ("error", "errors"),
-    **dict.fromkeys((model.REGRESSED, model.NO_LONGER_SUPPORTED, model.FAILING), ("failure", "failures")),
-    **dict.fromkeys((model.UNDECIDED, model.UNSUPPORTED, model.NO_DATA), ("skipped", "skipped")),
+    model.BROKEN: "error",
+    **dict.fromkeys((model.REGRESSED, model.NO_LONGER_SUPPORTED, model.FAILING), "failure"),
+    **dict.fromkeys((model.UNDECIDED, model.UNSUPPORTED, model.NO_DATA), "skipped"),
 }
 SHOWN = 10
 COMMENT_LINES = 60
@@ -59,13 +58,7 @@ def summary(report: Report) -> dict[str, Any]:
         "baseline": run.baseline,
         "environments": report.versions,
         "confounders": report.confounders,
-        "counts": {
-            "correctness": report.correctness_counts,
-            "latency": report.latency_counts,
-            "hot_latency": report.hot_counts,
-            "backward_latency": report.backward_counts,
-            "memory": report.memory_counts,
-        },
+        "counts": report.counts,
         "causes": [
             {name: getattr(each, name) for name in ("number", "lead", "others", "under", "script")}
             for each in report.explanations
@@ -95,52 +88,52 @@ def render_summary(report: Report) -> str:
     return json.dumps(summary(report), default=vars, allow_nan=False, separators=(",", ":"))
 
 
-def _times(mode: str, side: LatencySide | None) -> dict[str, float | None]:
-    found = side.rates if side else Rates()
+def render_timings(report: Report) -> str:
+    """CSV: a line per target, workload and environment, the baseline's included; what was not measured is empty."""
+    torch = {version.id: version.torch for version in report.versions}
+    lines = (_timing_line(times) for times in report.measured)
+    return render_csv(
+        {"environment": line["environment"], "torch": torch.get(line["environment"]), **line} for line in lines
+    )
+
+
+def _timing_line(times: TargetTimes) -> dict[str, Any]:
+    cold, hot, backward, memory = times.cold, times.hot, times.backward, times.memory
     return {
-        f"{mode}_us": side.median_us if side else None,
-        f"{mode}_low_us": side.low_us if side else None,
-        f"{mode}_high_us": side.high_us if side else None,
-        **{f"{mode}_{name}": getattr(found, name) for name in ("tflops", "tflops_share", "gbps", "gbps_share")},
+        "environment": cold.environment,
+        **_facts(times.row, "kind", "target", "workload", "device"),
+        **_facts(cold, "status", "message"),
+        "launches": len(cold.medians_us),
+        "wrong_output": cold.wrong_output,
+        **_times("cold", cold),
+        **_times("hot", hot),
+        "no_hot_because": _why_not(hot),
+        **{name: value for name, value in _times("backward", backward).items() if name.endswith("_us")},
+        "no_backward_because": _why_not(backward),
+        "no_share_because": cold.rates.message,
+        **_facts(memory, "peak_bytes", "kept_bytes", "reserved_bytes"),
+        "no_memory_because": memory.message,
+        **_facts(cold.gpu, "enqueue_us", "sm_mhz", "throttled_samples"),
     }
+
+
+def _facts(of: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(of, name, None) for name in names}
+
+
+def _times(mode: str, side: LatencySide | None) -> dict[str, Any]:
+    found = _facts(side, "median_us", "low_us", "high_us")
+    found |= _facts(side.rates if side else None, "tflops", "tflops_share", "gbps", "gbps_share")
+    return {f"{mode}_{name.removeprefix('median_')}": value for name, value in found.items()}
 
 
 def _why_not(side: LatencySide | None) -> str:
     return side.message if side is not None and side.median_us is None else ""
 
 
-def render_timings(report: Report) -> str:
-    """CSV: a line per target, workload and environment, the baseline's included; what was not measured is empty."""
-    torch = {version.id: version.torch for version in report.versions}
-    return render_csv(
-        {
-            "environment": row.environment,
-            "torch": torch.get(row.environment),
-            "kind": row.kind,
-            "target": row.target,
-            "workload": row.workload,
-            "device": row.device,
-            "status": row.cold.status,
-            "message": row.cold.message,
-            "launches": len(row.cold.medians_us),
-            "wrong_output": row.cold.wrong_output,
-            **_times("cold", row.cold),
-            **_times("hot", row.hot),
-            "no_hot_because": _why_not(row.hot),
-            **{name: value for name, value in _times("backward", row.backward).items() if name.endswith("_us")},
-            "no_backward_because": _why_not(row.backward),
-            "no_share_because": row.cold.rates.message,
-            **{name: getattr(row.memory, name) for name in ("peak_bytes", "kept_bytes", "reserved_bytes")},
-            "no_memory_because": row.memory.message,
-            **{name: getattr(row.cold.gpu, name, None) for name in ("enqueue_us", "sm_mhz", "throttled_samples")},
-        }
-        for row in report.measured
-    )
-
-
 def render_summary_text(report: Report) -> str:
     """summary.md. Of times, those of kernels and of `default` alone: an issue is read, not searched."""
-    timed = [row for row in report.measured if row.hot and (row.kind in SUBJECTS or row.target == "default")]
+    timed = [row for row in report.measured if row.hot and (row.row.kind in SUBJECTS or row.row.target == "default")]
     return render_markdown(
         "summary.md.j2",
         report=report,
@@ -160,31 +153,11 @@ def render_comment(report: Report) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _xml(text: str) -> str:
-    return FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", text)
-
-
 def render_junit(report: Report) -> str:
     """A test case per comparison and aspect: failure where it got worse or is wrong, error where broken, skipped where
     undecided or not supported by either."""
-    suites = ElementTree.Element("testsuites", name="kernel matrix")
+    suites = {}
     for aspect in ("correctness", "latency", *(["memory"] if report.has_memory else [])):
-        suite = ElementTree.SubElement(suites, "testsuite", name=aspect)
-        tally = {"tests": len(report.rows), "failures": 0, "errors": 0, "skipped": 0}
-        for row in report.rows:
-            judged = leading_time(row)[1] if aspect == "latency" else getattr(row, aspect)
-            case = ElementTree.SubElement(
-                suite,
-                "testcase",
-                classname=_xml(f"{row.environment}.{row.kind}.{row.target}.{row.device}"),
-                name=_xml(f"{row.workload} {aspect}"),
-            )
-            if judged.verdict in JUNIT:
-                kind, counted = JUNIT[judged.verdict]
-                tally[counted] += 1
-                found = ElementTree.SubElement(case, kind, message=_xml(f"{words(judged.verdict)}: {judged.why}"))
-                lines = [cause.statement for _, cause in report.by_row.get(row.id, []) if cause.about == aspect]
-                found.text = _xml("\n".join([*lines, f"reproduce: {row.command}"]))
-        for name, count in tally.items():
-            suite.set(name, str(count))
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suites, encoding="unicode") + "\n"
+        cases = [(row, judged(row, aspect)) for row in report.rows]
+        suites[aspect] = [(row, each, JUNIT.get(each.verdict, "")) for row, each in cases]
+    return FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", render_xml("junit.xml.j2", suites=suites, by_row=report.by_row))

@@ -8,19 +8,23 @@ could not run.
 from __future__ import annotations
 
 import base64
+import csv
 import gzip
 import hashlib
+import io
 import json
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
 from reports import text
+from reports.compare.properties import repeat_text
 from reports.compare.rows import leading_time
 from reports.render import pictures
 from reports.render.explanations import rows_shown
@@ -47,22 +51,11 @@ def _command(value: str) -> Markup:
     return Markup(" ".join(value.split()))
 
 
+# Every function of `reports.text` is a filter: `percent` as it is called, `time_text` as `time`.
 FILTERS = {
-    "words": text.words,
-    "time": text.time_text,
-    "rate": text.rate_text,
-    "number": text.number,
-    "error": text.error_text,
-    "column_number": text.column_number,
-    "flops": text.flop_rate,
-    "percent": text.percent,
-    "effect": text.effect_text,
-    "change": text.change_text,
-    "interval": text.interval_text,
-    "bytes": text.bytes_text,
-    "memory_change": text.memory_change,
-    "short": text.short,
-    "shape": text.shape_text,
+    name.removesuffix("_text"): value for name, value in vars(text).items() if isinstance(value, FunctionType)
+} | {
+    "repeat": repeat_text,
     "tail": _tail,
     "bar": pictures.bar,
     "code": _code,
@@ -121,13 +114,18 @@ def render_text(template: str, **values: Any) -> str:
     return re.sub(r" ([.;:])", r"\1", " ".join(written.split()))
 
 
+def render_xml(template: str, **values: Any) -> str:
+    return html_templates().get_template(template).render(**values) + "\n"
+
+
 def render_csv(rows: Iterable[Mapping[str, object]]) -> str:
     """Columns in the order in which rows first name them; what a row lacks is empty."""
-    import pandas as pd
-
-    table = pd.DataFrame([{name: _plain(value) for name, value in row.items()} for row in rows], dtype=object)
-    written: str = table.to_csv(index=False, lineterminator="\n")
-    return written
+    lines = [{name: _plain(value) for name, value in row.items()} for row in rows]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, dict.fromkeys(name for line in lines for name in line), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return text.getvalue()
 
 
 def _plain(value: object) -> object:

@@ -73,7 +73,7 @@ def test_a_slow_backward_in_a_step_that_takes_as_long_moved_and_is_called_by_its
     assert "backward alone 40% slower" in said(report)
     assert any("math is slower in its backward pass: 1.40" in text for text in texts(report, row))
     assert exit_codes(report.evidence, report.rows, frozenset({"latency"})) == [11]
-    assert report.backward_counts == {"regressed": 1} and report.latency_counts == {"pass": 4}
+    assert report.counts["backward_latency"] == {"regressed": 1} and report.counts["latency"] == {"pass": 4}
     assert "Latency, backward" in render_page(report)
 
 

@@ -34,7 +34,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Report:
 def test_a_cpu_has_no_hot_times(tmp_path: Path) -> None:
     report = report_of(tmp_path, Spec())
     assert all(row.hot is None for row in report.rows)
-    assert not report.hot_counts and not report.cards and report.measuring is None
+    assert not report.counts["hot_latency"] and not report.cards and report.measuring is None
     page = render_page(report)
     assert "hot" not in page.partition("<main>")[0] and 'id="rates"' not in page
 
@@ -85,8 +85,8 @@ def test_replays_that_are_missing_are_undecided_with_their_reason(tmp_path: Path
 def test_one_environment_alone_is_not_tallied_as_undecided(tmp_path: Path) -> None:
     report = report_of(tmp_path, small(environments=(BASE,)))
     nothing = "nothing to compare with"
-    correct = "kernels 1 pass; references 1 pass"
-    assert dict(report.tallies) == {"correctness": correct, "latency": nothing, "hot latency": nothing}
+    correct = [("kernels", {"pass": 1}), ("references", {"pass": 1})]
+    assert dict(report.tallied) == {"correctness": correct, "latency": [], "hot latency": []}
     assert f"- latency: {nothing}\n- hot latency: {nothing}\n" in render_summary_text(report)
     page = render_page(report)
     assert page.count(f'<dd class="dim">{nothing}</dd>') == 2
@@ -94,7 +94,7 @@ def test_one_environment_alone_is_not_tallied_as_undecided(tmp_path: Path) -> No
     assert "not compared" in page and "v-undecided" not in page.partition("<body>")[2]
     crashed = {(BASE, "kernel", SEED): Case(status="crashed", message="it ended")}
     broken = report_of(tmp_path / "broken", small(environments=(BASE,), cases=crashed))
-    assert dict(broken.tallies)["latency"] == "kernels 1 broken"
+    assert dict(broken.tallied)["latency"] == [("kernels", {"broken": 1})]
 
 
 def test_rates_are_shares_of_what_this_gpu_reached(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def test_one_to_almost_four_units_is_less_exact_and_the_page_says_so(tmp_path: P
     report = report_of(tmp_path, fast_math())
     row = next(row for row in report.rows if row.kind == "kernel")
     assert row.correctness.verdict == "less_exact" and "mean error 3.9 times as large" in row.correctness.why
-    assert row in report.moved and report.correctness_counts["less_exact"] == 1
+    assert row in report.moved and report.counts["correctness"]["less_exact"] == 1
     assert "right, less exact in 2.5.0 than in 2.1.0" in report.answers.title
     assert "v-less_exact" in render_page(report)
     assert exit_codes(report.evidence, report.rows, frozenset({"correctness"})) == []
