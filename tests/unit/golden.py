@@ -9,16 +9,18 @@ from __future__ import annotations
 import html
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from harness.schema.records import Outcome
+from harness.schema.storage import Run
 from reports.load.evidence import load_evidence
+from reports.render.answers import Answers
 from reports.render.page import render_page
 from reports.render.report import Report
 from reports.render.summaries import render_summary_text
-from tests.unit.attributed import TIMED, WRONG, both, here, of_both, spec
+from tests.unit.attributed import RECIPES, TIMED, WRONG, both, here, of_both, spec
 from tests.unit.committed import committed
 from tests.unit.experiments import checkers, conditions, result
 from tests.unit.spec import BASE, NEXT, SEED_ONLY, Case, Spec, gpu_spec
@@ -48,6 +50,10 @@ CASES: dict[str, Spec] = {
     "incorrect here": here(WRONG),
     "incorrect here, by chance": here(Case(passed=9, units=400.0, repeats_differ=7)),
     "incorrect in both": of_both(WRONG),
+    "incorrect in both, at some lengths": of_both(WRONG),
+    "incorrect at large logits": of_both(Case(recipes={"large_logits": (0, 400.0)}), recipes=RECIPES),
+    "a proven fault, every trial passes": of_both(Case(), device="cuda", **TIMED),
+    "a proven fault, trials fail": of_both(WRONG, device="cuda"),
     "incorrect in both, more often": changed_to(Case(passed=80), Case(passed=9), trials=100),
     "incorrect in two of three": of_both(WRONG, environments=(BASE, NEXT, THIRD)),
     "incorrect in one of three": here(WRONG, environments=(BASE, NEXT, THIRD)),
@@ -67,6 +73,8 @@ CASES: dict[str, Spec] = {
     "incorrect when timed": of_both(Case(timed_wrong=True), **TIMED),
     "incorrect when timed here": here(Case(timed_wrong=True), **TIMED),
     "not testable, slower": changed_to(OPEN, Case(status="undecidable", message="zeros", slowdown=11.6), **TIMED),
+    "not testable, faster": changed_to(OPEN, Case(status="undecidable", message="zeros", slowdown=0.5), **TIMED),
+    "unsupported, then not testable": changed_to(REFUSED, OPEN),
     "not testable, then unsupported": changed_to(OPEN, REFUSED),
     "not testable, then crashes": changed_to(OPEN, CRASHED),
     "skipped here": spec(stacks={NEXT: Outcome(status="broken", message="another torch")}),
@@ -86,21 +94,55 @@ CASES: dict[str, Spec] = {
     "a reference changed": spec(
         (BASE, "math", Case(passed=6, units=30.0, bits="old")), (BASE, "kernel", Case(agrees=6))
     ),
+    "references changed on one workload each": Spec(
+        trials=10,
+        launches=1,
+        cases={
+            (BASE, "math", "seed-fp16"): Case(passed=6, units=30.0, bits="old"),
+            (NEXT, "math", "seed-fp32"): Case(passed=0, units=30.0, bits="new"),
+            (BASE, "kernel", "seed-fp16"): Case(agrees=6),
+            (NEXT, "kernel", "seed-fp32"): Case(agrees=0),
+        },
+    ),
+    "two kernels alike": spec(kernels=("one", "three"), **TIMED),
     "a reference is slower": spec((NEXT, "kernel", WRONG), (NEXT, "math", Case(slowdown=1.5)), busy=0.45, **TIMED),
     "a slower backward pass": Spec(**STEPS, cases={(NEXT, "math.backward", STEPS["workloads"][1]): Case(slowdown=1.4)}),
     "a GPU, three environments": gpu_spec(),
 }
 
 
-def lines_of(folder: Path, name: str) -> list[str]:
-    """Return what the first screen says of one case."""
+def _lengths(run: Run) -> None:
+    checkers(run, "address", "out_of_bounds")
+    lengths = (64, 65, 128, 129, 192, 224, 66)
+    conditions(run, "lengths", [result("A", 0.0 if keys % 64 else 1.0, seq_len=keys) for keys in lengths])
+
+
+def _large_logits(run: Run) -> None:
+    steep = [result(each, 0.0, recipe=name) for each, name in (("C", "offset_logits"), ("D", "steep_logits"))]
+    conditions(run, "inputs", [result("AA"), result("BB", 0.0, recipe="large_logits"), *steep])
+
+
+# What experiments found, by the case whose run they are of.
+EXPERIMENTS: dict[str, Callable[[Run], None]] = {
+    "incorrect in both, at some lengths": _lengths,
+    "incorrect at large logits": _large_logits,
+    "a proven fault, every trial passes": lambda run: checkers(run, "initcheck", "uninitialised", device="cuda"),
+    "a proven fault, trials fail": lambda run: checkers(run, "racecheck", "race", device="cuda"),
+}
+
+
+def answers_of(folder: Path, name: str) -> Answers:
     run = write_run(folder, CASES[name])
-    if name == "incorrect in both":
-        checkers(run, "address", "out_of_bounds")
-        conditions(
-            run, "lengths", [result("A", 0.0 if keys % 64 else 1.0, seq_len=keys) for keys in (64, 65, 128, 129)]
-        )
-    return Report(load_evidence(folder)).answers.lines
+    EXPERIMENTS.get(name, lambda run: None)(run)
+    return Report(load_evidence(folder)).answers
+
+
+def lines_of(folder: Path, name: str) -> list[str]:
+    """Return the states of one case's kernels, and what the first screen says."""
+    answers = answers_of(folder, name)
+    cells = [cell for each in answers.kernels for row in each.grid.values() for cell in row]
+    grid = [f"{cell.outputs}: {cell.time or 'no time'}" for cell in cells]
+    return [f"state: {each.state}" for each in answers.kernels] + [f"cells: {'; '.join(grid)}"] + answers.lines
 
 
 def page_text(page: str) -> str:

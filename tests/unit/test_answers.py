@@ -12,19 +12,14 @@ import pytest
 from markupsafe import escape
 
 from harness.cli.main import main
-from harness.schema.records import Outcome
 from harness.schema.storage import save_record
-from reports.attribute.causes import FIXES, Kind
-from reports.attribute.ranges import TO_LARGE
+from reports.attribute.causes import Kind
 from reports.load.evidence import load_evidence
 from reports.render.answers import MOST, Answer
 from reports.render.page import render_page
 from reports.render.report import Report
-from reports.render.summaries import render_comment
-from reports.text import TIMES
 from reports.text import markdown as markdown_of
-from tests.unit.attributed import RECIPES, TIMED, here, of_both, spec
-from tests.unit.experiments import checkers, conditions, result
+from tests.unit.attributed import TIMED, of_both, spec
 from tests.unit.reporting import report_of
 from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.synthetic import write_run
@@ -38,125 +33,6 @@ def only(folder: Path, made: Spec) -> Answer:
     return answer
 
 
-@pytest.mark.parametrize(
-    ("made", "state", "what"),
-    [
-        (spec(**TIMED), "fine", "fine: right in 2.1.0 and in 2.5.0, and as fast"),
-        (here(WRONG), "broke", "broke in 2.5.0: right in 2.1.0, wrong in 2.5.0"),
-        (of_both(WRONG), "wrong", "wrong in 2.1.0 and in 2.5.0: the upgrade did not cause it"),
-        (spec((BASE, "kernel", WRONG)), "fixed", "fixed in 2.5.0: wrong in 2.1.0, right in 2.5.0"),
-        (here(Case(status="crashed", message="x")), "broke", "broke in 2.5.0: right in 2.1.0, crashes in 2.5.0"),
-        (
-            here(Case(status="unsupported", message="x")),
-            "broke",
-            "no longer supported in 2.5.0: right in 2.1.0, refused in 2.5.0",
-        ),
-        (of_both(Case(status="unsupported", message="x")), "refused", "refused in 2.1.0 and in 2.5.0"),
-        (
-            spec((BASE, "kernel", Case(status="unsupported"))),
-            "newly supported",
-            "newly supported in 2.5.0: refused in 2.1.0, right in 2.5.0",
-        ),
-        (
-            spec((BASE, "kernel", Case(status="unsupported")), (NEXT, "kernel", WRONG)),
-            "wrong",
-            "refused in 2.1.0, wrong in 2.5.0",
-        ),
-        (
-            spec((BASE, "kernel", Case(status="crashed")), (NEXT, "kernel", WRONG)),
-            "wrong",
-            "crashes in 2.1.0, wrong in 2.5.0",
-        ),
-        (of_both(WRONG, environments=(BASE, NEXT, THIRD)), "wrong", "wrong in 2.1.0 and in 2.5.0, right in 2.11.0"),
-        (
-            here(WRONG, environments=(BASE, NEXT, THIRD)),
-            "broke",
-            "broke in 2.5.0: right in 2.1.0 and in 2.11.0, wrong in 2.5.0",
-        ),
-        (spec(environments=(BASE,)), "right", "right in 2.1.0"),
-        (spec((BASE, "kernel", WRONG), environments=(BASE,)), "wrong", "wrong in 2.1.0"),
-    ],
-)
-def test_what_is_told_of_outputs(made: Spec, state: str, what: str, tmp_path: Path) -> None:
-    answer = only(tmp_path, made)
-    assert answer.state == state and answer.what.partition("; ")[0] == what
-
-
-def test_what_must_repeat_and_only_does_not_is_not_called_wrong_by_its_elements(tmp_path: Path) -> None:
-    loose = Case(repeats_differ=7, deterministic=True)
-    answer = only(tmp_path, spec((BASE, "kernel", loose), (NEXT, "kernel", loose)))
-    assert answer.state == "not repeatable"
-    assert answer.what.startswith("not repeatable in 2.1.0 and in 2.5.0: the upgrade did not cause it")
-    assert any("every output is within tolerance" in text for text in answer.also)
-    assert not any("got" in text for text in answer.do)
-
-
-def test_a_failure_that_chance_explains_is_wrong_and_not_blamed_on_the_upgrade(tmp_path: Path) -> None:
-    answer = only(tmp_path, here(Case(passed=9, units=400.0, repeats_differ=7)))
-    assert answer.state == "wrong" and "undecided whether the upgrade or chance did it" in answer.what
-
-
-@pytest.mark.parametrize(
-    ("slowdown", "state", "what"),
-    [(1.34, "slower", "34% slower ["), (3.6, "slower", f"3.60{TIMES} the time ["), (0.7, "faster", "30% less time [")],
-)
-def test_a_time_that_moved_has_its_interval_and_its_version(
-    slowdown: float, state: str, what: str, tmp_path: Path
-) -> None:
-    answer = only(tmp_path, here(Case(slowdown=slowdown), **TIMED))
-    assert answer.state == state and what in answer.what and "] since 2.5.0" in answer.what
-    assert "right in 2.1.0 and in 2.5.0" in answer.what
-
-
-def test_a_time_of_a_wrong_output_is_no_news(tmp_path: Path) -> None:
-    answer = only(tmp_path, here(replace(WRONG, slowdown=1.34), **TIMED))
-    assert answer.state == "broke" and "slower" not in answer.line
-    assert "of a wrong output" in answer.grid["attention_scalar"][1].time
-
-
-UNBUILT = Outcome(status="build_failed", message="x.cpp:1: error: no")
-
-
-@pytest.mark.parametrize(
-    ("made", "state", "what"),
-    [
-        (
-            of_both(Case(timed_wrong=True), **TIMED),
-            "wrong",
-            "wrong when timed in 2.1.0 and in 2.5.0: the upgrade did not cause it",
-        ),
-        (
-            here(Case(timed_wrong=True), **TIMED),
-            "wrong",
-            "right in 2.1.0, wrong when timed in 2.5.0: it is undecided whether the upgrade or chance did it",
-        ),
-        (spec(builds={BASE: UNBUILT}), "fixed", "builds in 2.5.0: does not build in 2.1.0, right in 2.5.0"),
-        (
-            spec(builds={BASE: UNBUILT, NEXT: UNBUILT}),
-            "does not run",
-            "does not build in 2.1.0 and in 2.5.0: the upgrade did not cause it",
-        ),
-        (
-            spec((BASE, "kernel", Case(status="crashed")), builds={NEXT: UNBUILT}),
-            "does not run",
-            "crashes in 2.1.0, does not build in 2.5.0",
-        ),
-    ],
-)
-def test_what_was_right_only_until_it_was_timed_or_did_not_build(
-    made: Spec, state: str, what: str, tmp_path: Path
-) -> None:
-    answer = only(tmp_path, made)
-    assert answer.state == state and answer.what.partition("; ")[0] == what
-
-
-def test_a_slower_replay_is_told_beside_a_faster_call(tmp_path: Path) -> None:
-    answer = only(tmp_path, here(Case(slowdown=0.9, hot_slowdown=1.3), device="cuda", **TIMED))
-    assert answer.state == "slower"
-    assert "30% slower" in answer.line and "CUDA graph" in answer.line and "10% less time" in " ".join(answer.also)
-    assert answer.grid["attention_scalar"][1].time_verdict == "regressed"
-
-
 def test_since_is_said_only_of_what_stayed_so_on_every_workload(tmp_path: Path) -> None:
     cases = {(NEXT, "kernel", "seed-fp16"): Case(slowdown=1.3), (THIRD, "kernel", "seed-fp32"): Case(slowdown=1.3)}
     both = {"environments": (BASE, NEXT, THIRD), "trials": 10, **TIMED}
@@ -164,25 +40,6 @@ def test_since_is_said_only_of_what_stayed_so_on_every_workload(tmp_path: Path) 
     assert "since" not in apart.line and "slower" in apart.line
     stayed = {(name, "kernel", "*"): Case(slowdown=1.3) for name in (NEXT, THIRD)}
     assert "since 2.5.0" in only(tmp_path / "stayed", Spec(cases=stayed, **both)).line
-
-
-def test_kernels_of_one_line_keep_it_in_the_comment(tmp_path: Path) -> None:
-    text = render_comment(report_of(tmp_path, spec(kernels=("one", "three"), **TIMED)))
-    assert "one, three (cpu): fine: right in 2.1.0 and in 2.5.0, and as fast" in text
-
-
-STOPPED: list[tuple[dict[str, Any], str]] = [
-    ({"stacks": {NEXT: Outcome(status="broken", message="another torch")}}, "skipped"),
-    ({"cases": {(NEXT, "kernel", "seed-fp16"): Case(missing=True)}}, "not run"),
-]
-
-
-@pytest.mark.parametrize(("changes", "word"), STOPPED)
-def test_what_did_not_run_is_neither_fine_nor_undecided(changes: dict[str, Any], word: str, tmp_path: Path) -> None:
-    answer = only(tmp_path, spec(**(TIMED | changes)))
-    assert answer.state == "not run" and f"right in 2.1.0, {word} in 2.5.0" in answer.what
-    assert any(text.startswith(f"{word}: ") and "in 2.5.0" in text for text in answer.open)
-    assert answer.grid["attention_scalar"][1].outputs == word
 
 
 def test_kernels_that_were_planned_nowhere_are_named_with_the_reason(tmp_path: Path) -> None:
@@ -204,39 +61,6 @@ def test_kernels_of_which_the_same_is_said_share_a_line(tmp_path: Path) -> None:
     assert list(answer.grid) == ["one", "three"]
 
 
-def test_why_what_to_do_and_the_line_that_a_checker_named(tmp_path: Path) -> None:
-    run = write_run(tmp_path, of_both(WRONG))
-    checkers(run, "address", "out_of_bounds")
-    [answer] = Report(load_evidence(tmp_path)).answers.kernels
-    assert answer.why[0].startswith("out of bounds (") and "attention_scalar reads or writes" in answer.why[0]
-    assert answer.do[0] == "look at attention.cpp:41: address reports out_of_bounds in forward"
-    assert FIXES[Kind.OUT_OF_BOUNDS] not in answer.do, "it is not shown to be the cause"
-    assert any("seed-fp16" in text and "the smallest workload that fails" in text for text in answer.do)
-    assert answer.run.startswith("nox -s explain -- --kernel attention_scalar --workload seed-fp16")
-    assert answer.cards == (1,)
-
-
-def test_the_shortest_failing_length_is_named_and_no_other_length_is_missed(tmp_path: Path) -> None:
-    run = write_run(tmp_path, of_both(WRONG))
-    lengths = [result("A", 0.0 if keys % 64 else 1.0, seq_len=keys) for keys in (64, 65, 128, 129, 192, 224, 66)]
-    conditions(run, "lengths", lengths)
-    [answer] = Report(load_evidence(tmp_path)).answers.kernels
-    [text] = [text for text in answer.do if "at sequence length 65, the smallest tried that fails" in text]
-    assert text.endswith("(seed-fp16): wrong at 65, 66, 129, 224; right at 3 of 7 lengths tried")
-    assert not any("keys only" in text for text in answer.open)
-
-
-def test_what_large_logits_alone_show_is_reproduced_and_tested_with_them(tmp_path: Path) -> None:
-    run = write_run(tmp_path, of_both(Case(recipes={"large_logits": (0, 400.0)}), recipes=RECIPES))
-    steep = [result(each, 0.0, recipe=name) for each, name in (("C", "offset_logits"), ("D", "steep_logits"))]
-    conditions(run, "inputs", [result("AA"), result("BB", 0.0, recipe="large_logits"), *steep])
-    [answer] = Report(load_evidence(tmp_path)).answers.kernels
-    assert [text for text in answer.do if "test with" in text] == [TO_LARGE]
-    [text] = [text for text in answer.do if "the smallest workload that fails" in text]
-    assert text.endswith("; large logits inputs, trial 3, element [0, 2, 100, 7]: got 0.51, want 0.5")
-    assert "and nothing becomes infinite" in answer.why[1] and "exceeds" not in " ".join(answer.why)
-
-
 @pytest.mark.parametrize("changes", [{}, {"variables": {NEXT: {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64"}}}])
 def test_what_moved_a_reference_alone_is_no_why_of_a_kernel_that_is_right(
     changes: dict[str, Any], tmp_path: Path
@@ -252,19 +76,6 @@ def test_what_moved_a_reference_alone_is_no_why_of_a_kernel_that_is_right(
     assert own.under and (Kind.ENVIRONMENT_CONFOUNDER in own.lead.causes) == bool(changes)
     [well] = [each.lead for each in report.explanations if each.lead.cause == Kind.NOTHING_MOVED]
     assert answer.run.endswith("--launches 10") and well.next_command == answer.run
-
-
-def test_agreement_that_rose_and_fell_is_told_by_workload(tmp_path: Path) -> None:
-    cases = {
-        (BASE, "math", "seed-fp16"): Case(passed=6, units=30.0, bits="old"),
-        (NEXT, "math", "seed-fp32"): Case(passed=0, units=30.0, bits="new"),
-        (BASE, "kernel", "seed-fp16"): Case(agrees=6),
-        (NEXT, "kernel", "seed-fp32"): Case(agrees=0),
-    }
-    found = report_of(tmp_path, Spec(trials=10, launches=1, cases=cases))
-    told = " ".join(text for each in found.answers.kernels for text in (*each.also, *each.why))
-    assert "6 of 10 trials agreed with it in PyTorch 2.1.0, all 10 do in PyTorch 2.5.0 on seed-fp16; " in told
-    assert "all 10 trials agreed with it in PyTorch 2.1.0, none of 10 do in PyTorch 2.5.0 on seed-fp32." in told
 
 
 @pytest.mark.parametrize("launches", [1, 10])

@@ -41,12 +41,6 @@ def test_unobserved_versions_are_null(tmp_path: Path) -> None:
     assert {cell["status"] for cell in value["cells"] if cell["environment"] == NEXT} == {"broken"}
 
 
-def test_markdown_is_short_and_holds_the_verdict(tmp_path: Path) -> None:
-    text = render_summary_text(report_of(tmp_path, MOVED))
-    assert text.startswith("**attention\\_scalar (cpu): broke in 2.5.0 on seed-fp16: right in 2.1.0, wrong in 2.5.0")
-    assert len(text.splitlines()) < 150 and "nox -s matrix -- --kernel" in text
-
-
 def test_markdown_of_hostile_names_is_text(tmp_path: Path) -> None:
     hostile = "`|<img src=x> @everyone\n# heading"
     fallback = Fallback(subject=hostile, wanted=hostile, got=hostile, reason=hostile)
