@@ -19,11 +19,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from harness.cluster.campaign import Asked, gather
 from harness.cluster.shards import Shard, digest_of, plan_shards, seal
 from harness.config.matrix import load_matrix
 from harness.schema.run_records import Selection
 from harness.worker import protocol
-from harness.workflow.shards import gather
 from tests.unit.committed import committed
 
 SOURCE, WORKLOAD, TARGETS = "cpu-2.1.0-2.5.0", "seed-fp32", ("kernel", "flash", "math")
@@ -122,7 +122,8 @@ def take(step: str, root: Path) -> None:
         for shard in shards:
             seal(shard, matrix, text, root)
     else:
-        gather(root, shards, ["kernel-matrix", "matrix"], Selection(), "d")
+        asked = Asked(command=("kernel-matrix", "matrix"), selection=Selection(), digest="d", shards=tuple(shards))
+        gather(root, asked, shards)
     wall_s, processor_s = time.perf_counter() - started, time.process_time() - used
     peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
     print(f"{step:6} {wall_s:6.1f} s ({processor_s:.1f} s of processor), {int(peak.split()[1]) / 2**20:.2f} GiB")

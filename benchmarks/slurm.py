@@ -17,11 +17,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from harness.cluster.campaign import Campaign
 from harness.cluster.shards import Shard, plan_shards
 from harness.cluster.slurm import Slurm
 from harness.config.matrix import load_matrix
 from harness.schema.storage import save_record
-from harness.workflow.shards import Campaign
 from tests.cluster.conftest import Cluster
 from tests.unit.spec import Spec
 from tests.unit.synthetic import write_run

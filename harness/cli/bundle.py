@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO
 
-from harness.cli.options import Parser, add_base_image, add_matrix, add_names, add_strict, at_least
+from harness.cli.options import Command, Parser, add_base_image, add_matrix, add_names, add_strict, at_least
 from harness.config import shipped
 from harness.config.indexes import choose_indexes
 from harness.config.matrix import Matrix, load_matrix
@@ -183,3 +183,6 @@ def pack_tool(folder: Path) -> None:
             f"kernel-matrix's own wheels cannot be fetched: {done.stderr.strip()[-600:]}",
             "or leave them out: --no-tool",
         )
+
+
+COMMANDS = {"bundle": Command(add_options, run)}

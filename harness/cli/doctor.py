@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.cli.options import Parser, add_base_image, add_matrix
+from harness.cli.options import Command, Parser, add_base_image, add_matrix
 from harness.config import shipped
 from harness.config.environments import PYPI
 from harness.config.indexes import probe_index
@@ -188,3 +188,6 @@ def render(checks: list[Check]) -> str:
         if not check.ok:
             lines.append(f"         -> {as_typed(check.remedy)}")
     return "\n".join(lines)
+
+
+COMMANDS = {"doctor": Command(add_options, run)}

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import cast
 
-from harness.cli.options import Parser, add_devices, add_gates, add_matrix, add_names
+from harness.cli.options import Command, Parser, add_devices, add_gates, add_matrix, add_names
 from harness.cli.report import report_run
 from harness.cluster.collect import link_records, parts_of
 from harness.config.kernelbench import Folders
@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def is_meant(record: RunRecord, focus: Focus) -> bool:
-    """Whether a shard's run has a kernel and a workload that were chosen; all are where none was."""
+    """Return whether a shard's run has a kernel and a workload that were chosen; all are where none was."""
     chosen = not focus.kernels or any(kernel.name in focus.kernels for kernel in record.kernels)
     named = set(focus.workloads)
     chosen &= not named or any({workload.id, workload.name} & named for workload in record.workloads)
@@ -78,7 +78,7 @@ def is_meant(record: RunRecord, focus: Focus) -> bool:
 
 
 def recorded_options(record: RunRecord, matrix_path: Path, bundle: Path | None) -> Options:
-    """How the run was made."""
+    """Return how the run was made."""
     folders, root, pairs = None, matrix_path.resolve().parent, record.kernelbench
     if pairs is not None:
         problems, solutions = root / pairs.problems, root / pairs.solutions
@@ -95,8 +95,11 @@ def recorded_options(record: RunRecord, matrix_path: Path, bundle: Path | None) 
 
 
 def bundle_of(given: Path | None, run: Path) -> Path:
-    """Where the bundle that a run used lies now: its record does not say."""
+    """Return where the bundle that a run used lies now: its record does not say."""
     named = given or os.environ.get("KERNEL_MATRIX_BUNDLE")
     if not named:
         raise InputError(f"{run}: it used a bundle", "say where that is unpacked: --bundle DIR")
     return Path(named)
+
+
+COMMANDS = {"explain": Command(add_options, run)}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 from harness.cli import matrix
-from harness.cli.options import Parser, add_names, add_run_folder, multiple, share, some_of
+from harness.cli.options import Command, Parser, add_names, add_run_folder, multiple, share, some_of
 from harness.config.matrix import Reference
 from harness.errors import exit_code
 from harness.worker import protocol
@@ -29,19 +29,14 @@ def add_options(parser: Parser) -> None:
         help="times the reference's peak memory that the kernel may use, such as 1.5; default: it is not judged",
     )
     parser.add_argument("--times", type=some_of("cold", "hot"), metavar="cold,hot", help="on a GPU; default: both")
-    parser.add_argument(
-        "--make",
-        nargs=argparse.REMAINDER,
-        help="make the run first: options of `matrix` follow",
-    )
+    parser.add_argument("--make", nargs=argparse.REMAINDER, help="make the run first: options of `matrix` follow")
 
 
 def run(options: argparse.Namespace) -> int:
     if options.make is None:
         return judge(options.run_folder, options)
     parser = Parser(prog="kernel-matrix gate --make")
-    matrix.add_options(parser)
-    parser.refuse_twice(options.make)
+    matrix.add_matrix_options(parser)
     making = parser.parse_args(options.make, argparse.Namespace(verb="matrix", given=options.make))
     if making.list:
         return matrix.run(making)
@@ -50,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def judge(folder: Path, options: argparse.Namespace) -> int:
-    """Print the judgement of a run. Its exit code."""
+    """Print the judgement of a run. Return its exit code."""
     from reports.compare.gate import AT_MOST
     from reports.render.commands import judge_gate
 
@@ -63,3 +58,6 @@ def judge(folder: Path, options: argparse.Namespace) -> int:
         modes=options.times or ("cold", "hot"),
         memory_at_most=options.memory_at_most,
     )
+
+
+COMMANDS = {"gate": Command(add_options, run)}

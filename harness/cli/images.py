@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from harness.cli.options import Parser, add_base_image, add_matrix, add_strict
+from harness.cli.options import Command, Parser, add_base_image, add_matrix, add_strict
 from harness.config.matrix import Matrix, load_matrix
 from harness.config.pins import ensure_pins
 from harness.errors import DONE, InfrastructureError
@@ -125,3 +125,6 @@ def describe(record: EnvironmentRecord) -> str:
         f"Python {seen.python}, {seen.compiler}, {seen.nvcc or 'no nvcc'}; user {limits.user_id}, "
         f"{limits.memory_bytes or 0:,} bytes of memory, {limits.processes or 0} processes, no network"
     )
+
+
+COMMANDS = {"images": Command(add_options, run)}

@@ -1,4 +1,5 @@
-"""`kernel-matrix VERB`, and `python -m harness VERB`, which is the same: each verb is a module of this folder.
+"""`kernel-matrix VERB`, and `python -m harness VERB`, which is the same: each is in the COMMANDS of a module of this
+folder.
 
 Errors are caught here, once. Exit codes are those of `harness.errors`; what one means is printed last.
 """
@@ -20,9 +21,8 @@ from importlib import import_module, metadata
 from pathlib import Path
 
 from harness import errors
-from harness.cli.options import Parser
+from harness.cli.options import Command, Parser
 from harness.interrupts import as_interrupts, keep_interrupts
-from harness.typed import typed
 
 INTERRUPTED = 130
 TIDY_S = 2.0
@@ -40,8 +40,9 @@ OF_GATE = {
     errors.LATENCY_REGRESSED: "a kernel is not fast enough for the gate",
     errors.MEMORY_REGRESSED: "a kernel uses more memory than the gate allows",
 }
-
 VARIABLES = ("KERNEL_MATRIX_BUNDLE", "KERNEL_MATRIX_BY_NOX", "KERNEL_MATRIX_CACHE", "KERNEL_MATRIX_HOST_PYTHON")
+
+
 VERBS = {
     "init": "write a matrix.yaml and a noxfile.py for the kernels in this folder",
     "new": "write a kernel's template, and a matrix file of its own",
@@ -63,13 +64,39 @@ VERBS = {
     "pins": "resolve the environments' pinned packages again",
     "doctor": "say what this machine has and lacks, and what to do about it",
 }
-INTERNAL = {
-    "schema": "print the JSON Schema of matrix.yaml",
+INTERNAL = {"schema": "print the JSON Schema of matrix.yaml"}  # not listed
+# Modules that have several verbs; any other verb is in the module of its name.
+MODULES = {
+    "init": "start",
+    "new": "start",
+    "eval": "matrix",
+    "kernelbench": "matrix",
+    "collect": "shards",
+    "compare": "report",
+    "export": "report",
+    "bisect": "search",
+    "sweep": "search",
+    "pins": "check",
+    "schema": "check",
 }
 
 
-def make_parser(wanted: str) -> Parser:
-    """The parser of the command. Only the verb that is wanted has its options: its module alone is imported."""
+def find_command(verb: str) -> Command:
+    """Return what a verb does; its module alone is imported."""
+    commands: dict[str, Command] = import_module(f"harness.cli.{MODULES.get(verb, verb)}").COMMANDS
+    return commands[verb]
+
+
+def make_parser(verb: str) -> Parser:
+    """Return the parser of a verb."""
+    does = (VERBS | INTERNAL)[verb]
+    parser = Parser(prog=f"kernel-matrix {verb}", description=f"{does[0].upper()}{does[1:]}.")
+    find_command(verb).add_options(parser)
+    return parser
+
+
+def make_overview() -> Parser:
+    """Return the parser of a command line without a verb."""
     parser = Parser(
         prog="kernel-matrix",
         description="Builds, validates and times GPU kernels under several pinned PyTorch releases, and says why "
@@ -77,15 +104,9 @@ def make_parser(wanted: str) -> Parser:
         epilog="kernel-matrix COMMAND --help lists the options of a command.",
     )
     parser.add_argument("--version", action="version", version=f"kernel-matrix {version()}")
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND", title="commands")
+    verbs = parser.add_subparsers(metavar="COMMAND", title="commands")
     for name, does in VERBS.items():
         verbs.add_parser(name, help=does)
-    for name in INTERNAL:  # without `help`, it is not listed
-        verbs.add_parser(name)
-    if wanted in verbs.choices:
-        verb, does = verbs.choices[wanted], (VERBS | INTERNAL)[wanted]
-        verb.description = f"{does[0].upper()}{does[1:]}."
-        import_module(f"harness.cli.{wanted}").add_options(verb)
     return parser
 
 
@@ -96,31 +117,24 @@ def version() -> str:
         return "of a checkout"
 
 
-def parse(words: Sequence[str], options: argparse.Namespace) -> None:
-    """InputError names the command whose options are wrong, and those that may have been meant."""
-    verb = words[0]
+def parse(options: argparse.Namespace) -> None:
+    """Add the options of a command. InputError where they are wrong: it names the command, and what may be meant."""
     refuse_misspelt_variables()
-    if verb.startswith("-") and verb not in ("-h", "--help", "--version"):
+    verb = options.verb
+    if verb in ("-h", "--help", "--version"):
+        make_overview().parse_args([verb])
+    if verb.startswith("-"):
         remedy = "begin with the command, such as: kernel-matrix matrix --quick; kernel-matrix --help lists them"
         raise errors.InputError(f"{verb}: an option before the command", remedy)
-    if not verb.startswith("-") and verb not in VERBS | INTERNAL:
-        raise errors.InputError(
-            f"{verb}: no such command", f"{errors.meant(verb, VERBS)}kernel-matrix --help lists them"
-        )
-    _, unknown = make_parser(verb).parse_known_args(words, options)
-    if verb.startswith("-"):
-        return
-    parser = Parser(prog=f"kernel-matrix {verb}")
-    import_module(f"harness.cli.{verb}").add_options(parser)
-    if unknown:
-        known = [name for action in parser._actions for name in action.option_strings if name.startswith("--")]
-        meant = errors.meant(unknown[0].partition("=")[0], known)
-        raise errors.InputError(f"unrecognized arguments: {' '.join(unknown)}", f"{meant}see: {typed(verb, '--help')}")
-    parser.refuse_twice(words[1 : words.index("--make") if "--make" in words else None])
+    if verb not in VERBS | INTERNAL:
+        remedy = f"{errors.meant(verb, VERBS)}kernel-matrix --help lists them"
+        raise errors.InputError(f"{verb}: no such command", remedy)
+    make_parser(verb).parse_args(options.given, options)
 
 
 def refuse_misspelt_variables() -> None:
-    """InputError where an environment variable is almost one of ours: it would do nothing, and nobody would see it."""
+    """Raise InputError where an environment variable is almost one of ours: it would do nothing, and nobody would see
+    it."""
     for name in sorted(os.environ):
         near = errors.nearest(name, VARIABLES, 0.9) if name not in VARIABLES else ""
         if near:
@@ -128,40 +142,39 @@ def refuse_misspelt_variables() -> None:
 
 
 def start() -> int:
-    """The process's own entry: `main` of its arguments."""
+    """Run the process's own arguments; return the exit code."""
     keep_interrupts()
     return main()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb. The exit code: 0 done, else as `harness.errors` names them."""
-    words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    code = _run(words)
-    meanings = MEANINGS | OF_GATE if words[0] == "gate" else MEANINGS
+    """Run one verb; return the exit code: 0 done, else as `harness.errors` names them."""
+    verb, *given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    code = _run(argparse.Namespace(verb=verb, given=given))
+    meanings = MEANINGS | OF_GATE if verb == "gate" else MEANINGS
     if code in meanings:
         sys.stdout.flush()
         print(f"exit code {code}: {meanings[code]}", file=sys.stderr)
     return code
 
 
-def _run(words: list[str]) -> int:
-    options = argparse.Namespace(given=words[1:])
+def _run(options: argparse.Namespace) -> int:
     try:
-        parse(words, options)
+        parse(options)
         with as_interrupts():
-            return int(import_module(f"harness.cli.{options.verb}").run(options))
+            return find_command(options.verb).run(options)
     except SystemExit:  # argparse ends the process after --help
         return errors.DONE
     except errors.HarnessError as error:
-        return _failed(error)
+        return _report(error)
     except BrokenPipeError:  # `--list | head`
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - what is left in the buffer has nowhere to go
         return errors.DONE
     except OSError as error:
-        known = _explained(error, getattr(options, "matrix", Path()))
+        known = find_remedy(error, getattr(options, "matrix", Path()))
         if known is None:
             raise
-        return _failed(known)
+        return _report(known)
     except KeyboardInterrupt:
         print("interrupted; the same command goes on from here", file=sys.stderr, flush=True)
         _tidy_up()
@@ -169,7 +182,7 @@ def _run(words: list[str]) -> int:
 
 
 def _tidy_up() -> None:
-    """Threads whose processes were ended have a moment to remove what those left."""
+    """Give threads whose processes were ended a moment to remove what those left."""
     process = sys.modules.get("harness.executors.process")  # not imported now: the interrupt may have cut an import off
     deadline = time.monotonic() + TIDY_S
     with contextlib.suppress(KeyboardInterrupt):  # who interrupts again does not want to wait
@@ -180,49 +193,40 @@ def _tidy_up() -> None:
         process.remove_own_temporary()
 
 
-def _failed(error: errors.HarnessError) -> int:
+def _report(error: errors.HarnessError) -> int:
     print(f"{'error' if isinstance(error, errors.InputError) else 'cannot go on'}: {error}", file=sys.stderr)
     return error.code
 
 
-def _explained(error: OSError, matrix_path: Path) -> errors.HarnessError | None:
-    """What the user can act on: a full disk, a folder that cannot be written to, or one that
+def find_remedy(error: OSError, matrix_path: Path) -> errors.HarnessError | None:
+    """Return the error as one that the user can act on: a full disk, a folder that cannot be written to, or one that
     was removed meanwhile. None: a fault of ours."""
+    from harness.schema.storage import fullest
+    from harness.tools import CACHE_VARIABLE, cache_folder
+
     if isinstance(error, shutil.Error) and isinstance(error.args[0], list):  # of a whole tree: what failed, as text
         _, to, text = error.args[0][0]
         number = re.match(r"\[Errno (\d+)\]", text)
         error = OSError(int(number[1]), os.strerror(int(number[1])), to) if number else error
-    problem = error.strerror or str(error)
+    problem, cache, reports = error.strerror or str(error), cache_folder(), matrix_path.resolve().parent / "reports"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        from harness.schema.storage import fullest
-        from harness.tools import cache_folder
-
-        runs = matrix_path.resolve().parent / "reports" / "runs"
-        place = error.filename2 or error.filename
-        return errors.DiskFull(place or fullest(runs, cache_folder(), Path(tempfile.gettempdir())), problem)
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and error.filename:
-        return errors.InfrastructureError(
-            f"{error.filename}: {problem}",
-            "make it readable for this user"
-            if os.path.isfile(error.filename) and not os.access(error.filename, os.R_OK, effective_ids=True)
-            else "make it writable for this user; the cache can be moved with KERNEL_MATRIX_CACHE",
-        )
-    if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EEXIST) and error.filename:
-        from harness.tools import CACHE_VARIABLE, cache_folder
-
-        place = Path(os.fsdecode(error.filename))
-        if place == cache_folder() or (cache_folder().is_file() and place.is_relative_to(cache_folder())):
-            why = "a file, and a folder belongs there" if cache_folder().is_file() else f"cannot be made: {problem}"
-            return errors.InfrastructureError(f"{cache_folder()}: {why}", f"name another folder: {CACHE_VARIABLE}=DIR")
-    if error.errno == errno.ENOENT and error.filename:
-        from harness.tools import cache_folder
-
-        ours = (cache_folder(), matrix_path.resolve().parent / "reports")
-        if any(Path(os.fsdecode(error.filename)).is_relative_to(folder) for folder in ours):
-            return errors.InfrastructureError(
-                f"{error.filename}: was removed while it was in use",
-                errors.START_AGAIN,
-            )
+        named = error.filename2 or error.filename
+        return errors.DiskFull(named or fullest(reports / "runs", cache, Path(tempfile.gettempdir())), problem)
+    if not error.filename:
+        return None
+    place = Path(os.fsdecode(error.filename))
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        is_hidden = place.is_file() and not os.access(place, os.R_OK, effective_ids=True)
+        writable = "make it writable for this user; the cache can be moved with KERNEL_MATRIX_CACHE"
+        remedy = "make it readable for this user" if is_hidden else writable
+        return errors.InfrastructureError(f"{place}: {problem}", remedy)
+    if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.EEXIST):
+        return None
+    if place == cache or (cache.is_file() and place.is_relative_to(cache)):
+        why = "a file, and a folder belongs there" if cache.is_file() else f"cannot be made: {problem}"
+        return errors.InfrastructureError(f"{cache}: {why}", f"name another folder: {CACHE_VARIABLE}=DIR")
+    if error.errno == errno.ENOENT and any(place.is_relative_to(folder) for folder in (cache, reports)):
+        return errors.InfrastructureError(f"{place}: was removed while it was in use", errors.START_AGAIN)
     return None
 
 

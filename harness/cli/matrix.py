@@ -1,4 +1,8 @@
-"""`kernel-matrix matrix`: every environment of matrix.yaml: build, validate, time in blocks, explain, report."""
+"""`kernel-matrix matrix`: every environment of matrix.yaml: build, validate, time in blocks, explain, report.
+
+`eval` does it for one environment, against the baseline's stored validation, and `kernelbench` for KernelBench's
+problems, each with its solution in place of a kernel.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,8 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from harness.cli.on import add_on, refuse_unused, run_on
 from harness.cli.options import (
+    Command,
     Parser,
     add_devices,
     add_executor,
@@ -19,6 +23,7 @@ from harness.cli.options import (
     at_least,
 )
 from harness.cli.report import report_run
+from harness.cli.shards import add_on, refuse_unused, run_on
 from harness.config.kernelbench import Folders
 from harness.config.pins import known_pins
 from harness.config.plan import Plan
@@ -34,15 +39,26 @@ from harness.workflow.matrix import run_matrix
 UNNAMED = "DIR"  # stands in a recorded command for the folder of a bundle: records and pages are sent on
 
 
-def add_options(parser: Parser) -> None:
+def add_matrix_options(parser: Parser) -> None:
     add_shared_options(parser)
     parser.add_argument("--problems", type=Path, metavar="DIR", help="KernelBench problems, in place of the kernels")
     parser.add_argument("--solutions", type=Path, metavar="DIR", help="their solutions: files of the same names")
     add_on(parser.add_argument_group("many machines"))
 
 
+def add_eval_options(parser: Parser) -> None:
+    parser.add_argument("--torch", required=True, metavar="V", help="a PyTorch version of matrix.yaml")
+    add_shared_options(parser)
+
+
+def add_kernelbench_options(parser: Parser) -> None:
+    parser.add_argument("problems", type=Path, metavar="PROBLEMS", help="folder of problems, in KernelBench's form")
+    parser.add_argument("solutions", type=Path, metavar="SOLUTIONS", help="their solutions: files of the same names")
+    add_shared_options(parser)
+
+
 def add_shared_options(parser: Parser) -> None:
-    """Those of `matrix`, `eval` and `kernelbench`."""
+    """Add the options of `matrix`, `eval` and `kernelbench`."""
     add_matrix(parser)
     add_list(parser, "the plan")
     what = parser.add_argument_group("what is measured")
@@ -88,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def measure(options: argparse.Namespace) -> tuple[Run, list[int]]:
-    """Make the run, or finish it. The exit codes that hold of it."""
+    """Make the run, or finish it; return it, and the exit codes that hold of it."""
     how, what = run_options(options), selection(options)
     draft = draft_plan(how, what)
     if not options.no_check:
@@ -99,7 +115,7 @@ def measure(options: argparse.Namespace) -> tuple[Run, list[int]]:
 
 
 def check_first(how: Options, draft: Prepared) -> None:
-    """What cannot work stops here. Of a hundred solutions of KernelBench one that cannot is a result."""
+    """Stop what cannot work. Of a hundred solutions of KernelBench one that cannot is a result."""
     found = preflight(how, draft)
     refusal = found.refusal(how.root)
     if refusal is not None and how.kernelbench is None:
@@ -135,7 +151,7 @@ def run_options(options: argparse.Namespace) -> Options:
 
 
 def shared_options(options: argparse.Namespace) -> Options:
-    """Those that `bisect` and `sweep` take too."""
+    """Return how runs are made, as `bisect` and `sweep` take it too."""
     return Options(
         matrix_path=options.matrix,
         command=recorded_command(options),
@@ -157,7 +173,7 @@ def _kernelbench(options: argparse.Namespace) -> Folders | None:
 
 
 def recorded_command(options: argparse.Namespace) -> tuple[str, ...]:
-    """The command as it was typed, without this machine's folder of a bundle."""
+    """Return the command as it was typed, without this machine's folder of a bundle."""
     session, words, nox = options.verb, list(options.given), by_nox()
     if nox and session == "eval":
         session, words = f"eval(torch='{options.torch}')", without_option(words, "--torch")
@@ -171,7 +187,7 @@ def recorded_command(options: argparse.Namespace) -> tuple[str, ...]:
 
 
 def unresolved(prepared: Prepared, root: Path) -> list[str]:
-    """Environments whose wheels nobody has asked the index for yet: it may have no such release."""
+    """Find environments whose wheels nobody has asked the index for yet: it may have no such release."""
     return [
         f"pins     {each.id}: not resolved yet; the run asks {each.index}, and stops if that has no such release"
         for each in prepared.plan.environments
@@ -201,3 +217,10 @@ def print_plan(plan: Plan) -> None:
         print(
             f"launch   {launch.position:3d} block {launch.index} {launch.environment}/{launch.kernel}/{launch.device}"
         )
+
+
+COMMANDS = {
+    "matrix": Command(add_matrix_options, run),
+    "eval": Command(add_eval_options, run),
+    "kernelbench": Command(add_kernelbench_options, run),
+}

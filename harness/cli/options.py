@@ -7,51 +7,69 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
-from harness.errors import UNDECIDED, InputError, meant
+from harness.errors import UNDECIDED, InputError, meant, nearest
 from harness.typed import typed
 
 EXECUTORS = ("auto", "docker", "venv", "bundle")
 UNITS_S = {"s": 1, "m": 60, "h": 3600}
 
 
-MEANT = "did you mean "  # begins what `Parser.error` takes for a remedy
-_STORE = type(argparse.ArgumentParser().add_argument("--name"))
-
-
 def none_of(word: str, known: Sequence[str]) -> str:
-    """What is wrong with a word, and what may have been meant: as `Parser.error` reads it."""
-    return f"{word!r} is none of {', '.join(known)}{meant(word, known)}"
+    """Return what is wrong with a word, and what may have been meant."""
+    near = nearest(word, known)
+    return f"{word!r} is none of {', '.join(known)}{f'; did you mean {near}?' if near else ''}"
+
+
+class StoreOnce(argparse._StoreAction):
+    """An option that has one value, and is refused where it is given twice."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        if option and getattr(namespace, self.dest, self.default) is not self.default:
+            raise InputError(f"{option} stands twice", "leave one of them out")
+        super().__call__(parser, namespace, values, option)
 
 
 class Parser(argparse.ArgumentParser):
-    """A wrong option is bad input like any other, with its exit code. Options cannot be abbreviated: the command is
-    recorded as it was typed."""
+    """A parser for which a wrong option is bad input like any other, with its exit code. Options cannot be abbreviated:
+    the command is recorded as it was typed."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"allow_abbrev": False, "formatter_class": _Wide, **options})
+        self.register("action", None, StoreOnce)
+
+    def parse_args(self, words: Any = None, namespace: Any = None) -> Any:
+        options, unknown = self.parse_known_args(words, namespace)
+        if unknown:
+            known = [name for name in self._option_string_actions if name.startswith("--")]
+            near = meant(unknown[0].partition("=")[0], known)
+            raise InputError(f"unrecognized arguments: {' '.join(unknown)}", near + self._see())
+        return options
 
     def error(self, message: str) -> NoReturn:
-        problem, _, near = message.partition(MEANT)
-        raise InputError(problem, f"{MEANT if near else ''}{near}see: {typed(*self.prog.split()[1:], '--help')}")
+        raise InputError(message, self._see())
+
+    def _see(self) -> str:
+        return f"see: {typed(*self.prog.split()[1:], '--help')}"
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
             raise argparse.ArgumentError(action, none_of(str(value), list(map(str, action.choices))))
 
-    def refuse_twice(self, words: Sequence[str]) -> None:
-        """InputError where an option that has one value is given more than one."""
-        names = [word.partition("=")[0] for word in words]
-        for action in self._actions:
-            given = [name for name in names if name in action.option_strings]
-            if len(given) > 1 and type(action) is _STORE:
-                raise InputError(f"{given[0]} stands twice", "leave one of them out")
-
 
 class _Wide(argparse.HelpFormatter):
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=28, width=110)
+
+
+class Command(NamedTuple):
+    """What a verb takes, and what it does: `run` returns the exit code."""
+
+    add_options: Callable[[Parser], None]
+    run: Callable[[argparse.Namespace], int]
 
 
 # -- types of values --------------------------------------------------------------------------------------------
@@ -76,7 +94,7 @@ def name(text: str) -> str:
 
 
 def some_of(*known: str, alone: str = "") -> Callable[[str], tuple[str, ...]]:
-    """One of these words, or several with commas; `alone` stands for none of them."""
+    """Return a type that takes one of these words, or several with commas; `alone` stands for none of them."""
 
     def chosen(text: str) -> tuple[str, ...]:
         words = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
@@ -91,7 +109,7 @@ def some_of(*known: str, alone: str = "") -> Callable[[str], tuple[str, ...]]:
 
 
 def share(text: str) -> float:
-    """A share between 0 and 1, as 0.05 or 5%."""
+    """Return a share between 0 and 1, such as 0.05 or 5%."""
     value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
     if not 0 < value <= 1:
         raise argparse.ArgumentTypeError("must be above 0 and at most 1 (100%)")
@@ -99,7 +117,7 @@ def share(text: str) -> float:
 
 
 def multiple(text: str) -> float:
-    """A factor above 0, as 1.5."""
+    """Return a factor above 0, such as 1.5."""
     value = float(text)
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError("must be above 0")
@@ -107,17 +125,11 @@ def multiple(text: str) -> float:
 
 
 def duration_s(text: str) -> float:
-    """`90s`, `10m` or `2h` in seconds."""
+    """Return `90s`, `10m` or `2h` in seconds."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text)
     if not found or not float(found[1]):
         raise argparse.ArgumentTypeError(f"{text!r} is no time such as 90s, 10m or 2h")
     return float(found[1]) * UNITS_S[found[2]]
-
-
-def architecture(text: str) -> str:
-    if not re.fullmatch(r"[1-9][0-9]+", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no compute capability without its dot, such as 80 or 90")
-    return text
 
 
 # -- options that several verbs take ----------------------------------------------------------------------------
@@ -136,7 +148,7 @@ def add_run_folder(parser: Options) -> None:
 
 
 def add_names(parser: Options, *names: str, default: str = "all") -> None:
-    """--kernel, --workload and --torch: each may be given several times."""
+    """Add --kernel, --workload and --torch: each may be given several times."""
     for option in names:
         metavar = "V" if option == "torch" else "NAME"
         what = f"this {'PyTorch version' if option == 'torch' else option} alone; may be repeated; default: {default}"
@@ -158,7 +170,7 @@ def add_strict(parser: Options, what: str = "refuse every fallback") -> None:
 
 
 def add_executor(parser: Options, *, bundle: bool = True) -> None:
-    """Where the environments live and run."""
+    """Add what says where the environments live and run."""
     choices = [name for name in EXECUTORS if bundle or name != "bundle"]
     parser.add_argument("--executor", choices=choices, default="auto", help="where environments run; default: auto")
     if bundle:
@@ -174,7 +186,7 @@ def add_list(parser: Options, what: str) -> None:
 
 
 def add_gates(parser: Options) -> None:
-    """What the report is written to, and what in it fails the command."""
+    """Add what the report is written to, and what in it fails the command."""
     parser.add_argument("--out", type=Path, metavar="DIR", help="write the report there, not into the run's folder")
     parser.add_argument(
         "--fail-on",

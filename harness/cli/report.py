@@ -1,4 +1,4 @@
-"""`kernel-matrix report`: the report of a run, a bisection or a sweep, from its records. Nothing is measured.
+"""What is read from records, and measures nothing: `kernel-matrix report`, `compare` and `export`.
 
 The command line alone knows `reports`; nothing else in `harness` does.
 """
@@ -10,16 +10,37 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.cli.options import Parser, add_gates, add_run_folder, add_strict
-from harness.errors import UNDECIDED, exit_code
+from harness.cli.options import Command, Parser, add_gates, add_names, add_run_folder, add_strict
+from harness.errors import DONE, UNDECIDED, exit_code
 
 MACHINES = "machines"
+FORMATS = ("bencher", "github-action-benchmark")
 
 
-def add_options(parser: Parser) -> None:
-    add_run_folder(parser)
+def add_judging(parser: Parser) -> None:
     add_gates(parser)
     add_strict(parser, f"exit code {UNDECIDED} where what --fail-on names is undecided")
+
+
+def judging(options: argparse.Namespace) -> dict[str, Any]:
+    """Return where the report goes, and what fails the command: `add_judging`, as `render_run` takes it."""
+    from reports.compare.exit_codes import DETECT
+
+    return {
+        "out": options.out,
+        "count_missing": options.count_missing,
+        "fail_on": frozenset(options.fail_on),
+        "strict": options.strict,
+        "detect": options.detect or DETECT,
+    }
+
+
+# -- report -----------------------------------------------------------------------------------------------------
+
+
+def add_report_options(parser: Parser) -> None:
+    add_run_folder(parser)
+    add_judging(parser)
     parser.add_argument(
         "--beside",
         action="append",
@@ -30,7 +51,7 @@ def add_options(parser: Parser) -> None:
     )
 
 
-def run(options: argparse.Namespace) -> int:
+def report(options: argparse.Namespace) -> int:
     folder: Path = options.run_folder
     if options.beside:
         runs = [folder, *options.beside]
@@ -43,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def report_run(folder: Path, options: argparse.Namespace) -> int:
-    """Write the report of a run. Its exit code."""
+    """Write the report of a run; return its exit code."""
     from reports.render.commands import render_run
 
     return render_run(folder, **judging(options))
@@ -56,21 +77,52 @@ def report_side_by_side(runs: Sequence[Path], out: Path) -> int:
     return render_side_by_side(runs, out)
 
 
-def judging(options: argparse.Namespace) -> dict[str, Any]:
-    """Where the report goes, and what fails the command: `add_gates` and `add_strict`, as `render_run` takes them."""
-    from reports.compare.exit_codes import DETECT
-
-    return {
-        "out": options.out,
-        "count_missing": options.count_missing,
-        "fail_on": frozenset(options.fail_on),
-        "strict": options.strict,
-        "detect": options.detect or DETECT,
-    }
-
-
 def report_search(folder: Path) -> int:
     """Write the report of a bisection or a sweep. InputError where it is not finished."""
     from reports.render.commands import render_search
 
     return render_search(folder)
+
+
+# -- compare ----------------------------------------------------------------------------------------------------
+
+
+def add_compare_options(parser: Parser) -> None:
+    for name, does in (("a", "the run that is the baseline"), ("b", "the run that is compared with it")):
+        parser.add_argument(name, type=Path, metavar=name.upper(), help=f"{does}: its folder")
+    add_names(parser, "torch")
+    parser.add_argument(
+        "--other-machine", action="store_true", help="compare runs of different machines, which the page says in red"
+    )
+    add_judging(parser)
+
+
+def compare(options: argparse.Namespace) -> int:
+    from reports.render.commands import render_two
+
+    return render_two(
+        options.a, options.b, torch=options.torch, other_machine=options.other_machine, **judging(options)
+    )
+
+
+# -- export -----------------------------------------------------------------------------------------------------
+
+
+def add_export_options(parser: Parser) -> None:
+    add_run_folder(parser)
+    parser.add_argument("--format", choices=FORMATS, required=True, help="who reads it; it goes to standard output")
+
+
+def export(options: argparse.Namespace) -> int:
+    from reports.load.evidence import load_evidence
+    from reports.render.export import Format, render_export
+
+    print(render_export(load_evidence(options.run_folder), Format(options.format)))
+    return DONE
+
+
+COMMANDS = {
+    "report": Command(add_report_options, report),
+    "compare": Command(add_compare_options, compare),
+    "export": Command(add_export_options, export),
+}

@@ -7,7 +7,7 @@ import hashlib
 import shutil
 from pathlib import Path
 
-from harness.cli.options import Parser, add_matrix, at_least
+from harness.cli.options import Command, Parser, add_matrix, at_least
 from harness.errors import DONE, UNDECIDED, InputError
 from harness.tools import cache_folder
 from harness.trace import outcome as outcomes
@@ -77,3 +77,6 @@ def run(options: argparse.Namespace) -> int:
     print(render_terminal(outcomes.load(out)))
     print(f"page: {out / 'index.html'}")
     return UNDECIDED if outcome.verdict.is_inconclusive else DONE
+
+
+COMMANDS = {"trace": Command(add_options, run)}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.config import shipped
@@ -31,18 +31,15 @@ PINS = Path("docker", "pins")
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """`gpu`: what the name of its GPU must hold; '' where any will do, and on the CPU. `workloads`: by name or id;
-    none: all of the kernel's. `words`: of its
-    `kernel-matrix matrix`, beside what names these. `memory_mib`: what it is expected to need; None: not known."""
+    """One kernel on one device."""
 
     kernel: str
     device: Device
     folder: Path
-    gpu: str = ""
-    workloads: tuple[str, ...] = ()
-    words: tuple[str, ...] = ()
-    memory_mib: int | None = None
-    _finished: list[Run] = field(default_factory=list, init=False, compare=False, repr=False)
+    gpu: str = ""  # what the name of its GPU must hold; '' where any will do, and on the CPU
+    workloads: tuple[str, ...] = ()  # by name or id; none: all of the kernel's
+    words: tuple[str, ...] = ()  # of its `kernel-matrix matrix`, beside what names these
+    memory_mib: int | None = None  # that it is expected to need; None: not known
 
     @property
     def name(self) -> str:
@@ -54,42 +51,35 @@ class Shard:
 
     @property
     def log(self) -> Path:
-        """What its jobs print, unless the engine keeps a file for each."""
+        """Return where its jobs print, unless the queue keeps a file for each."""
         return self.folder / "job.log"
 
     @property
     def command(self) -> list[str]:
-        """As a node runs it, with this Python."""
-        own = ["--matrix", str(self.project / "matrix.yaml"), *self.arguments()]
-        return ["env", f"PYTHONPATH={shipped.ROOT}", sys.executable, "-m", "harness", "matrix", *own]
-
-    def arguments(self) -> list[str]:
-        """Of its `kernel-matrix matrix`, beside the path of matrix.yaml."""
+        """Return the command as a node runs it, with this Python."""
+        matrix = ["--matrix", str(self.project / "matrix.yaml")]
         gpu = ["--gpu", self.gpu] if self.gpu else []
         workloads = [word for each in self.workloads for word in ("--workload", each)]
-        return ["--kernel", self.kernel, "--device", self.device, *gpu, *workloads, *self.words, "--no-report"]
+        own = [*matrix, "--kernel", self.kernel, "--device", self.device, *gpu, *workloads, *self.words, "--no-report"]
+        return ["env", f"PYTHONPATH={shipped.ROOT}", sys.executable, "-m", "harness", "matrix", *own]
 
     def run(self) -> Run | None:
-        """Its finished run, of which nothing is gone. It is looked for until there is one."""
-        if not self._finished:
-            found = [Run(path.parent) for path in sorted(runs_folder(self.project).glob("*/run.json"), reverse=True)]
-            self._finished.extend([run for run in found if _is_finished(run.load()) and is_whole(run)][:1])
-        return self._finished[0] if self._finished else None
+        """Return its finished run, of which nothing is gone. What an experiment made for itself is not the shard's."""
+        for path in sorted(runs_folder(self.project).glob("*/run.json"), reverse=True):
+            run = Run(path.parent)
+            record = run.load()
+            if record.finished_utc and not record.derived and is_whole(run, record):
+                return run
+        return None
 
-    def records(self) -> int:
-        """How many records its run has that got furthest: on another machine it begins anew."""
+    def count_records(self) -> int:
+        """Return how many records its run has that got furthest: on another machine it begins anew."""
         runs = runs_folder(self.project).glob("*")
         return max((sum(1 for _ in run.glob("*/**/*.json")) for run in runs), default=0)
 
 
-def _is_finished(run: RunRecord) -> bool:
-    """What an experiment made for itself is not the shard's."""
-    return bool(run.finished_utc) and not run.derived
-
-
-def is_whole(run: Run) -> bool:
-    """Whether it has every record that its plan asks for: who deletes a damaged one has it made again."""
-    record = run.load()
+def is_whole(run: Run, record: RunRecord) -> bool:
+    """Return whether it has every record that its plan asks for: who deletes a damaged one has it made again."""
     made = [(cell.environment, cell.kernel, cell.device) for cell in record.cells]
     places = [run.environment_path(name) for name in record.environments]
     places += [run.build_path(*each) for each in made]
@@ -111,8 +101,8 @@ def plan_shards(
     gpus: Sequence[str] = (),
     workloads: Sequence[str] = (),
 ) -> list[Shard]:
-    """Of the chosen kernels (all where none is named) on each of these devices that they have sources for, and on each
-    of these GPUs, below `folder`. InputError where none is left."""
+    """Return a shard below `folder` for each of the chosen kernels (all where none is named), on each of these devices
+    that it has sources for, and on each of these GPUs. InputError where none is left."""
     folders = folder_files(matrix, root)
     own = {kernel.name: kernel for kernel in matrix.kernels}
     every = {name: set(kernel_sources(kernel, folders)) for name, kernel in own.items()}
@@ -140,7 +130,8 @@ def plan_shards(
 
 
 def files_of(matrix: Matrix, root: Path) -> list[str]:
-    """Sources of every kernel with what they include, and pins: relative to `root`, or shipped below csrc/."""
+    """Return the sources of every kernel with what they include, and pins: relative to `root`, or shipped below
+    csrc/."""
     folders = folder_files(matrix, root)
     names = {str(path.relative_to(root)) for path in (root / PINS).glob("*") if path.is_file()}
     for kernel in matrix.kernels:
@@ -152,8 +143,8 @@ def files_of(matrix: Matrix, root: Path) -> list[str]:
 
 
 def digest_of(matrix: Matrix, text: str, root: Path, asked: Sequence[str]) -> str:
-    """Of all that shards are sealed with (`text`: their matrix.yaml): the same command on the same files goes on with
-    the same shards, wherever they are queued."""
+    """Return a digest of all that shards are sealed with (`text`: their matrix.yaml): the same command on the same
+    files goes on with the same shards, wherever they are queued."""
     files = [[name, protocol.sha256_file(str(shipped.located(root, name)))] for name in files_of(matrix, root)]
     return protocol.digest([text, files, list(asked)])
 

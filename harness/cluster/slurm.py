@@ -6,12 +6,13 @@ sacct is not asked: a cluster without an accounting database has none. The proje
 from __future__ import annotations
 
 import functools
+import getpass
 import shutil
 import subprocess
 import time
 from collections.abc import Collection, Mapping
 
-from harness.cluster.engine import State
+from harness.cluster.campaign import JobState, JobStatus
 from harness.cluster.shards import Shard
 from harness.errors import InfrastructureError, InputError
 
@@ -93,61 +94,61 @@ class Slurm:
         return {name: value for name, value in options.items() if value is not False}
 
     def _memory(self, shard: Shard) -> dict[str, Option]:
-        """What the shard is expected to need, unless the user says otherwise; no more than the largest node has."""
+        """Return what the shard is expected to need, unless the user says otherwise; no more than the largest node
+        has."""
         if not shard.memory_mib or not self._largest_mib or {"mem", "mem-per-cpu", "mem-per-gpu"} & self.options.keys():
             return {}
         return {"mem": f"{min(shard.memory_mib, self._largest_mib)}M"}
 
     @functools.cached_property
     def _largest_mib(self) -> int:
-        """Memory of the largest node that jobs may go to; 0 where Slurm does not know: it is set to 1 then."""
+        """Return the memory of the largest node that jobs may go to; 0 where Slurm does not know: it is set to 1
+        then."""
         where = [f"--partition={self.options['partition']}"] if "partition" in self.options else []
         sizes = _said("sinfo", "--noheader", "--Node", "--format=%m", *where).split()
         largest = max((int(size) for size in sizes if size.isdecimal()), default=0)
         return largest if largest > 1 else 0
 
-    def look(self, jobs: Collection[str]) -> tuple[dict[str, State], dict[str, str]]:
-        """What squeue says of them: their states, and why those wait that do."""
-        listed = _said("squeue", "--noheader", "--states=all", "--format=%i|%T|%N|%r", f"--user={_user()}")
-        found, waits = dict[str, State](), dict[str, str]()
-        for line in listed.splitlines():
-            job, status, node, why = line.strip().split("|", 3)
-            if job in jobs:
-                found[job] = _state(status, node, why)
-                waits |= {job: why} if status in QUEUED else {}
-        return found, waits
-
-    def states(self, jobs: Collection[str]) -> Mapping[str, State]:
-        found, waits = self.look(jobs)
-        hopeless = {job: why for job, why in waits.items() if why in NEVER}
-        held = [job for job, why in waits.items() if why == HELD]
+    def states(self, jobs: Collection[str]) -> Mapping[str, JobState]:
+        """Return what squeue says of them; take back jobs that would never start."""
+        found = self.look(jobs)
+        waiting = {job: state.why for job, state in found.items() if state.status is JobStatus.QUEUED}
+        hopeless = [why for why in waiting.values() if why in NEVER]
         if hopeless:
-            _said("scancel", *(job for job, state in found.items() if state.status == "queued"))
-            why = next(iter(hopeless.values()))
-            raise InfrastructureError(f"Slurm would never start {len(hopeless)} of the jobs: {why}", NEVER[why])
-        if held:  # taken back, and queued anew
+            _said("scancel", *waiting)
+            raise InfrastructureError(
+                f"Slurm would never start {len(hopeless)} of the jobs: {hopeless[0]}", NEVER[hopeless[0]]
+            )
+        if held := [job for job, why in waiting.items() if why == HELD]:  # taken back, and queued anew
             _said("scancel", *held)
-            found |= {job: State(status="ended", why=HELD) for job in held}
+            found |= {job: JobState(JobStatus.ENDED, why=HELD) for job in held}
         return found
+
+    def look(self, jobs: Collection[str]) -> dict[str, JobState]:
+        """Return what squeue says of them."""
+        listed = _said("squeue", "--noheader", "--states=all", "--format=%i|%T|%N|%r", f"--user={getpass.getuser()}")
+        rows = (line.strip().split("|", 3) for line in listed.splitlines())
+        return {job: _state(status, node, why) for job, status, node, why in rows if job in jobs}
 
 
 def place(shard: Shard) -> dict[str, Option]:
-    """What a shard asks Slurm for: a GPU, and processors for what starts and feeds it; on the CPU the whole node."""
+    """Return what a shard asks Slurm for: a GPU, and processors for what starts and feeds it; on the CPU the whole
+    node."""
     if shard.device == "cpu":
         return {"exclusive": True}
     return {"gres": ":".join(["gpu", *filter(None, [shard.gpu]), "1"]), "cpus-per-task": PROCESSORS}
 
 
-def _state(status: str, node: str, why: str) -> State:
+def _state(status: str, node: str, why: str) -> JobState:
     if status in RUNNING:
-        return State(status="running", node=node)
+        return JobState(JobStatus.RUNNING, node=node)
     if status in QUEUED:
-        return State(status="queued", why="" if why == "None" else why)
-    return State(status="ended", node=node, why=status.lower())
+        return JobState(JobStatus.QUEUED, why="" if why == "None" else why)
+    return JobState(JobStatus.ENDED, node=node, why=status.lower())
 
 
 def _said(*words: str) -> str:
-    """What a command of Slurm prints. A controller that starts again is waited for."""
+    """Return what a command of Slurm prints. A controller that starts again is waited for."""
     deadline = time.monotonic() + AWAY_S
     while True:
         done = subprocess.run(words, capture_output=True, text=True)
@@ -156,12 +157,6 @@ def _said(*words: str) -> str:
         if AWAY not in done.stderr or time.monotonic() > deadline:
             raise InfrastructureError(f"{words[0]}: {done.stderr.strip()}", "the shards go on; type the command again")
         time.sleep(AGAIN_S)
-
-
-def _user() -> str:
-    import getpass
-
-    return getpass.getuser()
 
 
 def remedy(said: str) -> str:

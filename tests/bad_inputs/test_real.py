@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.init import NOXFILE
+from harness.cli.start import NOXFILE
 from tests.bad_inputs.case import Case, case, faults
 from tests.bad_inputs.real_cases import CPP, INDEXES, INTERRUPTS, NOX, PROBLEM, PYTHON, Faulty, Interrupt
 from tests.bad_inputs.test_bad_inputs import lay_out

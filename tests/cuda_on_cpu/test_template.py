@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.new import CUDA
+from harness.cli.start import CUDA
 
 from .emulated import FP16, FP32, Problem, emulated, make_inputs, right
 

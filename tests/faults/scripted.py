@@ -25,8 +25,7 @@ from typing import Any
 import numpy as np
 
 # Imported before a process is forked, so that a run starts at once.
-import harness.cli.bisect
-import harness.cli.sweep  # noqa: F401
+import harness.cli.search  # noqa: F401
 import reports.render.bisection
 import reports.render.sweep  # noqa: F401
 from harness.cli import matrix as matrix_verb

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli.main import _explained
+from harness.cli.main import find_remedy
 from harness.errors import InfrastructureError
 from harness.schema.storage import Run
 from tests.faults.scripted import Scripted, contents
@@ -66,10 +66,10 @@ def test_what_was_removed_while_in_use_is_named(tmp_path: Path, monkeypatch: pyt
     def missing(path: Path) -> OSError:
         return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
 
-    found = _explained(missing(tmp_path / "cache" / "builds" / "x"), tmp_path / "matrix.yaml")
+    found = find_remedy(missing(tmp_path / "cache" / "builds" / "x"), tmp_path / "matrix.yaml")
     assert isinstance(found, InfrastructureError) and "removed while it was in use" in found.message
-    assert _explained(missing(tmp_path / "reports" / "runs" / "x"), tmp_path / "matrix.yaml") is not None
-    assert _explained(missing(tmp_path / "elsewhere"), tmp_path / "matrix.yaml") is None, "that is a fault of ours"
+    assert find_remedy(missing(tmp_path / "reports" / "runs" / "x"), tmp_path / "matrix.yaml") is not None
+    assert find_remedy(missing(tmp_path / "elsewhere"), tmp_path / "matrix.yaml") is None, "that is a fault of ours"
 
 
 def test_parts_of_a_page_are_removed_once_who_wrote_them_is_gone(tmp_path: Path) -> None:

@@ -6,14 +6,14 @@ import argparse
 import errno
 import re
 import shutil
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from harness.cli import bisect, explain, gate, main, matrix, sweep
+from harness.cli import explain, gate, main, matrix, search
+from harness.cli.options import Command
 from harness.config import indexes
 from harness.config.interpreters import Interpreter
 from harness.errors import BAD_INPUT, BUILD_FAILED, DONE, INFRASTRUCTURE, HarnessError, InputError, exit_code
@@ -73,7 +73,7 @@ def test_a_wrong_option_is_bad_input(
 
 
 def parsed(*words: str) -> argparse.Namespace:
-    return main.make_parser(words[0]).parse_args(words, argparse.Namespace(given=list(words[1:])))
+    return main.make_parser(words[0]).parse_args(words[1:], argparse.Namespace(verb=words[0], given=list(words[1:])))
 
 
 @pytest.mark.parametrize(
@@ -159,10 +159,9 @@ def start(monkeypatch: pytest.MonkeyPatch, words: list[str], made: list[int], re
         (matrix, "report_run", reported),
         (explain, "report_run", reported),
         (explain, "run_explain", made),
-        (bisect, "run_bisection", (RUN.folder, bisection)),
-        (bisect, "report_search", 0),
-        (sweep, "run_sweep", (RUN.folder, SimpleNamespace(winner=None))),
-        (sweep, "report_search", 0),
+        (search, "run_bisection", (RUN.folder, bisection)),
+        (search, "run_sweep", (RUN.folder, SimpleNamespace(winner=None))),
+        (search, "report_search", 0),
         (gate, "judge", reported),
     ):
         monkeypatch.setattr(module, name, lambda *_, name=name, result=result, **__: called.append(name) or result)
@@ -212,7 +211,7 @@ def test_explain_takes_the_latest_run_and_reports_it(tmp_path: Path, monkeypatch
 
 @pytest.mark.parametrize("verb", [BISECT, SWEEP])
 def test_a_search_that_is_only_listed_is_not_reported(verb: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, name in ((bisect, "run_bisection"), (sweep, "run_sweep")):
+    for module, name in ((search, "run_bisection"), (search, "run_sweep")):
         monkeypatch.setattr(module, name, lambda *given, **options: None)
     assert main.main([*verb, "--list"]) == DONE
 
@@ -261,11 +260,11 @@ def test_strict_refuses_the_fallback_and_without_it_the_fallback_is_said(
     assert "fallback: torch2.5.0-pypi-py311" in capsys.readouterr().out
 
 
-def raising(error: Exception) -> Callable[[object], int]:
+def command_raising(error: Exception) -> Command:
     def fail(options: object) -> int:
         raise error
 
-    return fail
+    return Command(matrix.add_matrix_options, fail)
 
 
 @pytest.mark.parametrize(
@@ -281,14 +280,14 @@ def raising(error: Exception) -> Callable[[object], int]:
 def test_what_the_user_can_act_on_is_said(
     raised: Exception, code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(matrix, "run", raising(raised))
+    monkeypatch.setitem(matrix.COMMANDS, "matrix", command_raising(raised))
     monkeypatch.setattr("sys.stdout", main.sys.stdout)
     assert main.main(["matrix"]) == code
     assert said in capsys.readouterr().err
 
 
 def test_a_fault_of_ours_is_shown_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matrix, "run", raising(OSError(errno.EIO, "broken")))
+    monkeypatch.setitem(matrix.COMMANDS, "matrix", command_raising(OSError(errno.EIO, "broken")))
     with pytest.raises(OSError, match="broken"):
         main.main(["matrix"])
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.cluster import local, slurm
-from harness.cluster.engine import State
+from harness.cluster.campaign import JobState, JobStatus
 from harness.cluster.shards import Shard, plan_shards
 from harness.config.matrix import load_matrix
 from harness.errors import InfrastructureError, InputError
@@ -89,7 +89,7 @@ def test_a_controller_that_starts_again_is_waited_for(monkeypatch: pytest.Monkey
     monkeypatch.setattr(
         slurm.subprocess, "run", lambda *words, **options: subprocess.CompletedProcess(words, *answers.pop(0))
     )
-    assert slurm.Slurm({}).states(["8"]) == {"8": State(status="queued")} and not answers
+    assert slurm.Slurm({}).states(["8"]) == {"8": JobState(JobStatus.QUEUED)} and not answers
     answers.append((1, "", "squeue: error: Invalid user"))
     with pytest.raises(InfrastructureError, match="Invalid user"):
         slurm.Slurm({}).states(["8"])
@@ -169,7 +169,7 @@ def test_all_gpus_of_a_host_are_used_at_once_and_the_cpu_by_itself(
     with pytest.raises(InfrastructureError, match="no GPU named l4"):
         engine.submit(replace(shard, gpu="l4"))
     jobs = [engine.submit(each) for each in (*shards, alone)]
-    while any(state.status != "ended" for state in engine.states(jobs).values()):
+    while any(state.status is not JobStatus.ENDED for state in engine.states(jobs).values()):
         running = [job for job, state in engine.states(jobs).items() if state.status == "running"]
         assert jobs[2] not in running or len(running) == 1, "beside the CPU's shard there is none"
         assert len(running) <= len(used), "one on each GPU"

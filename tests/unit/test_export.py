@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from harness.cli.export import FORMATS
 from harness.cli.main import main
+from harness.cli.report import FORMATS
 from harness.errors import BAD_INPUT
 from reports.render.export import Format
 from tests.unit.spec import BASE, NEXT, Case, Spec

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.cli import init, main
+from harness.cli import main, start
 from harness.config.matrix import ATTENTION, parse_matrix
 from harness.errors import BAD_INPUT, InputError
 from tests.conftest import ROOT
@@ -29,7 +29,7 @@ def write(folder: Path, **texts: str) -> None:
 
 def test_one_kernel_is_three_lines(tmp_path: Path) -> None:
     write(tmp_path, softmax_dot_cu=C_ENTRY)
-    said = init.init(tmp_path)
+    said = start.init(tmp_path)
     assert said == [
         "found softmax: softmax.cu",
         "wrote matrix.yaml",
@@ -62,12 +62,12 @@ def test_what_it_finds(tmp_path: Path) -> None:
     write(tmp_path / ".hidden", k_dot_cu=C_ENTRY)
     (tmp_path / "env").mkdir()
     write(tmp_path / "env", pyvenv_dot_cfg="", lib__k_dot_cu=C_ENTRY)
-    found = {kernel.name: kernel for kernel in init.find(tmp_path)}
+    found = {kernel.name: kernel for kernel in start.find_kernels(tmp_path)}
     assert set(found) == {"flash", "flash_2", "bound", "gelu_new"}
     assert found["flash"].sources == {"cuda": "a/Flash.cu", "cpu": "a/Flash_cpu.cpp"}
     assert found["bound"].own and not found["flash"].own
     assert (found["gelu_new"].problem, found["gelu_new"].model_new) == ("c/gelu.py", "d/gelu_new.py")
-    init.init(tmp_path)
+    start.init(tmp_path)
     assert len(parse_matrix((tmp_path / "matrix.yaml").read_text()).kernels) == 4
 
 
@@ -86,34 +86,34 @@ def test_what_it_finds(tmp_path: Path) -> None:
 )
 def test_a_name_that_yaml_would_read_otherwise_is_quoted(tmp_path: Path, name: str, called: str) -> None:
     (tmp_path / name).write_text(C_ENTRY)
-    init.init(tmp_path)
+    start.init(tmp_path)
     (kernel,) = parse_matrix((tmp_path / "matrix.yaml").read_text()).kernels
     assert kernel.sources is not None and kernel.sources.cuda == [name] and kernel.name == called
 
 
 def test_a_file_that_cannot_be_named_read_or_looked_through_is_passed_over(tmp_path: Path) -> None:
-    write(tmp_path, k_dot_cu=C_ENTRY, large_dot_cu=C_ENTRY + " " * init.MOST_BYTES)
+    write(tmp_path, k_dot_cu=C_ENTRY, large_dot_cu=C_ENTRY + " " * start.MOST_BYTES)
     for name in (b"not-utf8-\xff.cu", b"two\nlines.cu"):
         Path(os.fsdecode(bytes(tmp_path) + b"/" + name)).write_text(C_ENTRY)
     (tmp_path / "nowhere.cu").symlink_to(tmp_path / "none.cu")
     (tmp_path / "folder.cu").mkdir()
-    assert [kernel.name for kernel in init.find(tmp_path)] == ["k"]
+    assert [kernel.name for kernel in start.find_kernels(tmp_path)] == ["k"]
 
 
 def test_it_overwrites_nothing(tmp_path: Path) -> None:
     write(tmp_path, k_dot_cu=C_ENTRY, noxfile_dot_py="mine")
     write(tmp_path / "reports", _dot_gitignore="theirs")
-    assert init.init(tmp_path)[-2:] == ["wrote matrix.yaml", "next: kernel-matrix matrix --quick"]
+    assert start.init(tmp_path)[-2:] == ["wrote matrix.yaml", "next: kernel-matrix matrix --quick"]
     assert (tmp_path / "reports" / ".gitignore").read_text() == "theirs"
     assert (tmp_path / "noxfile.py").read_text() == "mine"
     before = (tmp_path / "matrix.yaml").read_text()
     with pytest.raises(InputError, match="is there already"):
-        init.init(tmp_path)
+        start.init(tmp_path)
     assert (tmp_path / "matrix.yaml").read_text() == before
     (tmp_path / "matrix.yaml").unlink()
     (tmp_path / "matrix.yaml").symlink_to(tmp_path / "away.yaml")
     with pytest.raises(InputError, match="is there already"):
-        init.init(tmp_path)
+        start.init(tmp_path)
     assert not (tmp_path / "away.yaml").exists(), "a link that leads nowhere is somebody's too"
 
 
@@ -124,13 +124,13 @@ def test_without_a_kernel_it_says_what_it_looked_for(
     assert main.main(["init"]) == BAD_INPUT
     error = capsys.readouterr().err
     assert "attention_forward" in error and not list(tmp_path.iterdir())
-    assert init.EXAMPLE in error and "README" not in error, "an installed wheel brings none"
-    parse_matrix(init.EXAMPLE)
+    assert start.EXAMPLE in error and "README" not in error, "an installed wheel brings none"
+    parse_matrix(start.EXAMPLE)
 
 
 def test_pairs_of_a_problem_need_no_workloads(tmp_path: Path) -> None:
     write(tmp_path, gelu_dot_py=PROBLEM, gelu_new_dot_py=SOLUTION)
-    init.init(tmp_path)
+    start.init(tmp_path)
     assert "workloads" not in (tmp_path / "matrix.yaml").read_text()
 
 
@@ -146,7 +146,7 @@ def test_the_shipped_kernels_are_found(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_source_without_the_other_functions_of_the_interface_is_told(tmp_path: Path) -> None:
     write(tmp_path, alone_dot_cpp=ENTRY_ALONE, whole_dot_cu=C_ENTRY, bound_dot_cpp=BOUND)
-    notes = [line for line in init.init(tmp_path) if line.startswith("note: ")]
+    notes = [line for line in start.init(tmp_path) if line.startswith("note: ")]
     assert notes == [
         "note: alone.cpp mentions no attention_error_string and no attention_tunables: a kernel defines "
         "attention_forward and these"

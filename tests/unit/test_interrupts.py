@@ -40,7 +40,7 @@ def test_another_error_in_a_finaliser_is_shown_as_ever(root: object) -> None:
 
 CLEANING = """
 import os, shutil, signal, sys
-import harness.cli.doctor as doctor
+from harness.cli import doctor, options
 import harness.cli.main as program
 
 def remove(arguments):
@@ -53,7 +53,7 @@ def remove(arguments):
     {removed}
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
-doctor.run = remove
+doctor.COMMANDS.update(doctor=options.Command(doctor.add_options, remove))
 sys.exit(program.main(["doctor"]))
 """
 INTERRUPT = "signal.raise_signal(signal.SIGINT)"

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness.cli import main, new
+from harness.cli import main, start
 from harness.config.matrix import load_matrix
 from harness.errors import BAD_INPUT, DONE
 from harness.worker import tools
@@ -28,7 +28,7 @@ from tests.unit.test_csrc import FP16, FP32, truth
 def test_it_writes_a_template_and_a_matrix_of_its_own(
     file: str, written: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(new, "gpus", list)
+    monkeypatch.setattr(start, "gpus", list)
     monkeypatch.chdir(tmp_path)
     assert main.main(["new", file]) == DONE
     said = capsys.readouterr().out.splitlines()
@@ -75,7 +75,7 @@ class Problem(ctypes.Structure):
 
 @pytest.mark.process
 def test_the_template_for_the_cpu_is_right(tmp_path: Path) -> None:
-    (tmp_path / "mine.cpp").write_text(new.CPU)
+    (tmp_path / "mine.cpp").write_text(start.CPU)
     built = tmp_path / "mine.so"
     flags = ["-O1", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", f"-I{ROOT / 'csrc'}"]
     subprocess.run([*tools.cxx(), *flags, str(tmp_path / "mine.cpp"), "-o", str(built)], check=True)

@@ -141,10 +141,7 @@ def strings() -> Iterator[tuple[str, str]]:
 
 
 def options_of(verb: str) -> set[str]:
-    parser = main.make_parser(verb)._subparsers
-    assert parser is not None
-    chosen = parser._group_actions[0].choices[verb]  # type: ignore[index, call-overload]
-    return {name for action in chosen._actions for name in action.option_strings}
+    return {name for action in main.make_parser(verb)._actions for name in action.option_strings}
 
 
 def typed_calls() -> Iterator[tuple[str, list[str]]]:

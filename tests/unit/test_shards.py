@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from io import StringIO
 from pathlib import Path
@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from harness.cli import collect as verb
-from harness.cli.on import groups_of, listed, sbatch_options, shard_words
+from harness.cli.main import make_parser
+from harness.cli.shards import collect as collect_shards
+from harness.cli.shards import groups_of, listed, sbatch_options, shard_words
+from harness.cluster import campaign as campaigns
 from harness.cluster import slurm
+from harness.cluster.campaign import ATTEMPTS, Asked, Campaign, JobState, JobStatus, gather
 from harness.cluster.collect import collect
-from harness.cluster.engine import State
 from harness.cluster.shards import Shard, digest_of, plan_shards, seal
 from harness.config.matrix import load_matrix, without_slurm
 from harness.errors import InfrastructureError, InputError, RecordError
@@ -23,8 +25,6 @@ from harness.progress import Table
 from harness.run.folders import all_runs
 from harness.schema.run_records import Selection
 from harness.schema.storage import Run, load_record, save_record
-from harness.workflow import shards as workflow
-from harness.workflow.shards import ATTEMPTS, Asked, Campaign, gather
 from reports.load.evidence import load_evidence
 from reports.render.report import Report
 from tests.unit.sharded import GPU, lay_out, planned
@@ -86,14 +86,14 @@ class Scripted:
         self.shards[job] = shard, self.ends.pop(0)
         return job
 
-    def states(self, jobs: Collection[str]) -> Mapping[str, State]:
+    def states(self, jobs: Collection[str]) -> Mapping[str, JobState]:
         found = {}
         for job in jobs:
             if job in self.shards:
                 shard, end = self.shards[job]
                 if end == "ok" and shard.run() is None:
                     finish(shard)
-                found[job] = State(status="ended", node="" if end == "ok" else end)
+                found[job] = JobState(JobStatus.ENDED, node="" if end == "ok" else end)
         return found
 
 
@@ -104,6 +104,10 @@ def finish(shard: Shard, **changes: object) -> Run:
     return run
 
 
+def ask(shards: Sequence[Shard]) -> Asked:
+    return Asked(command=("kernel-matrix", "matrix"), selection=Selection(), digest="d", shards=tuple(shards))
+
+
 def campaign(root: Path, engine: Scripted, *kernels: str) -> Campaign:
     matrix, text = load_matrix(root / "matrix.yaml")
     return Campaign(matrix, text, root, planned(root, *kernels), engine)
@@ -111,7 +115,7 @@ def campaign(root: Path, engine: Scripted, *kernels: str) -> Campaign:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workflow, "POLL_S", 0.0)
+    monkeypatch.setattr(campaigns, "POLL_S", 0.0)
 
 
 def test_a_job_without_a_result_is_queued_again(root: Path) -> None:
@@ -130,7 +134,7 @@ def test_it_is_tried_so_often_and_another_command_is_another_chance(root: Path) 
     made.wait(lambda *_: None)
     assert made.shards[0].run() is None
     with pytest.raises(InfrastructureError, match="none of 1 shards"):
-        gather(root, made.shards, ["matrix"], Selection(), "d")
+        gather(root, ask(made.shards), made.shards)
     again = campaign(root, Scripted("ok"), "two")
     again.queue()
     again.wait(lambda *_: None)
@@ -151,7 +155,7 @@ def test_the_records_of_all_shards_are_one_run(root: Path, monkeypatch: pytest.M
     monkeypatch.setenv("KERNEL_MATRIX_CACHE", str(root / "cache"))
     shards = planned(root)
     runs = [finish(shard) for shard in shards]
-    made = gather(root, shards, ["kernel-matrix", "matrix"], Selection(), "d")
+    made = gather(root, ask(shards), shards)
     record = made.load()
     assert [kernel.name for kernel in record.kernels] == ["one", "two"]
     assert record.command == ["kernel-matrix", "matrix"]
@@ -160,7 +164,7 @@ def test_the_records_of_all_shards_are_one_run(root: Path, monkeypatch: pytest.M
         of_shards = [asdict(each) for run in runs for each in getattr(run, name)()]
         merged = [asdict(each) for each in getattr(made, name)()]
         assert sorted(map(str, merged)) == sorted(map(str, of_shards)) and merged
-    assert gather(root, shards, ["kernel-matrix", "matrix"], Selection(), "d").folder == made.folder
+    assert gather(root, ask(shards), shards).folder == made.folder
 
 
 @pytest.mark.parametrize(
@@ -180,7 +184,7 @@ def test_what_is_not_of_one_run_is_not_put_together(
     into = Run(root / "reports" / "runs" / "20260101-000000-d")
     shards[0] = replace(shards[0], gpu=gpu)
     with pytest.raises(InfrastructureError, match=said):
-        collect(shards, into, [], Selection(), "d")
+        collect([(shard, run) for shard in shards if (run := shard.run())], into, [], Selection(), "d")
 
 
 def test_runs_that_a_shard_began_elsewhere_leave_no_scratch(root: Path) -> None:
@@ -191,7 +195,7 @@ def test_runs_that_a_shard_began_elsewhere_leave_no_scratch(root: Path) -> None:
     (other / "scratch").mkdir(parents=True)
     (unborn / "scratch").mkdir(parents=True)
     (other / "run.json").write_text(run.run_path().read_text())
-    collect([shard], Run(root / "into"), [], Selection(), "d")
+    collect([(shard, run)], Run(root / "into"), [], Selection(), "d")
     assert [path.name for path in other.iterdir()] == ["run.json"], "its records stay"
     assert not unborn.exists()
 
@@ -202,7 +206,7 @@ def test_a_damaged_record_stops_it(root: Path) -> None:
     path = next((run.folder / "launches").rglob("*.json"))
     path.write_text(path.read_text()[:-40])
     with pytest.raises(RecordError, match="truncated"):
-        collect([shard], Run(root / "into"), [], Selection(), "d")
+        collect([(shard, run)], Run(root / "into"), [], Selection(), "d")
 
 
 def test_a_deleted_record_is_made_again_and_collected_again(root: Path) -> None:
@@ -210,13 +214,13 @@ def test_a_deleted_record_is_made_again_and_collected_again(root: Path) -> None:
     first = campaign(root, engine, "two")
     first.queue()
     first.wait(lambda *_: None)
-    made = gather(root, first.shards, [], Selection(), "d")
+    made = gather(root, ask(first.shards), first.shards)
     count, record = len(made.launches()), made.run_path().read_bytes()
     path = next((made.folder / "launches").rglob("*.json"))
     path.unlink()
-    assert gather(root, first.shards, [], Selection(), "d").folder == made.folder
+    assert gather(root, ask(first.shards), first.shards).folder == made.folder
     assert len(made.launches()) == count, "of the merged run alone: it is still its shard's"
-    gather(root, first.shards, [], Selection(), "d")
+    gather(root, ask(first.shards), first.shards)
     assert made.run_path().stat().st_size == len(record), "nothing was to do"
     [run] = [run for shard in first.shards if (run := shard.run())]
     (run.folder / path.relative_to(made.folder)).unlink()
@@ -227,7 +231,7 @@ def test_a_collected_launch_is_its_shards_own(root: Path) -> None:
     [shard] = planned(root, "two")
     run = finish(shard)
     into = Run(root / "into")
-    collect([shard], into, [], Selection(), "d")
+    collect([(shard, run)], into, [], Selection(), "d")
     path = next((into.folder / "launches").rglob("*.json"))
     assert load_record(path, type(into.launches()[0])) in run.launches()
 
@@ -254,19 +258,19 @@ def test_a_shard_without_a_result_is_rows_that_say_why(root: Path, monkeypatch: 
     made.queue()
     (made.shards[1].folder / "job.log").write_text("something\nerror: no driver\n\n")
     made.wait(lambda *_: None)
-    lost = made.lost(Selection())
-    run = gather(root, made.shards, ["kernel-matrix", "matrix"], Selection(), "d", lost)
+    lost = made.list_lost(Selection())
+    run = gather(root, ask(made.shards), made.shards, lost)
     why = "its job ended without a result, 3 times: no driver"
     rows = [each for each in run.validations() if each.kernel == "two"]
     assert {row.message for row in rows} == {why} and {row.status for row in rows} == {"not_run"}
     record = run.load()
     assert {cell.environment for cell in record.cells if cell.kernel == "two"} == set(record.environments)
     assert any(why in line for line in Report(load_evidence(run.folder)).answers.lines)
-    assert gather(root, made.shards, ["kernel-matrix", "matrix"], Selection(), "d", lost).folder == run.folder
+    assert gather(root, ask(made.shards), made.shards, lost).folder == run.folder
     made.engine = Scripted("ok")
     made.queue()
     made.wait(lambda *_: None)
-    whole = gather(root, made.shards, ["kernel-matrix", "matrix"], Selection(), "d", made.lost(Selection()))
+    whole = gather(root, ask(made.shards), made.shards, made.list_lost(Selection()))
     assert whole.folder != run.folder
 
 
@@ -274,7 +278,7 @@ def test_a_job_that_got_further_is_no_failed_attempt(root: Path) -> None:
     class Slow(Scripted):
         """Each job makes one launch, and ends at its limit of time."""
 
-        def states(self, jobs: Collection[str]) -> Mapping[str, State]:
+        def states(self, jobs: Collection[str]) -> Mapping[str, JobState]:
             folder = made.shards[0].project / "reports" / "runs" / "20260101-000000-y" / "launches" / "e" / "k-cpu"
             folder.mkdir(parents=True, exist_ok=True)
             (folder / f"{len(self.shards):03d}.json").write_text("{}") if self.shards else None
@@ -333,9 +337,7 @@ def test_where_it_is_queued_changes_no_shard(root: Path) -> None:
 
 
 def collected(*words: str) -> argparse.Namespace:
-    from harness.cli.main import make_parser
-
-    return make_parser("collect").parse_args(["collect", *words])
+    return make_parser("collect").parse_args(words)
 
 
 def test_what_there_is_so_far_has_a_page_that_says_what_is_missing(
@@ -348,12 +350,12 @@ def test_what_there_is_so_far_has_a_page_that_says_what_is_missing(
         seal(each, matrix, text, root)
     folder = one.folder.parent
     with pytest.raises(InputError, match="no shards were queued there"):
-        verb.run(collected(str(folder)))
+        collect_shards(collected(str(folder)))
     Asked(command=("kernel-matrix", "matrix"), selection=Selection(), digest="d", shards=(one, two)).save(folder)
     with pytest.raises(InfrastructureError, match="none of 2 shards has finished"):
-        verb.run(collected(str(folder)))
+        collect_shards(collected(str(folder)))
     finish(one)
-    verb.run(collected(str(folder)))
+    collect_shards(collected(str(folder)))
     printed = capsys.readouterr().out
     assert "1 of 2 shards have finished" in printed and "shard two-cpu: not known to be queued" in printed
     [partial] = all_runs(root)
@@ -362,7 +364,7 @@ def test_what_there_is_so_far_has_a_page_that_says_what_is_missing(
     assert "it had not finished" in (partial.folder / "index.html").read_text()
     assert not list(root.glob("reports/shards/*/*/job.json")), "nothing was queued"
     finish(two)
-    assert verb.run(collected(str(folder))) == 0
+    assert collect_shards(collected(str(folder))) == 0
     assert "2 of 2 shards have finished" in capsys.readouterr().out
     found = [{row.status for row in run.validations()} for run in all_runs(root)]
     assert sorted(found, key=len) == [{"ok"}, {"ok", "not_run"}], "two runs: what there was, and all of it"
@@ -381,8 +383,6 @@ def test_options_of_the_command_line_win_over_those_of_the_file(root: Path) -> N
 
 
 def test_options_of_the_command_are_those_of_each_shard() -> None:
-    from harness.cli.main import make_parser
-
-    typed = ["matrix", "--on=slurm", "--quick", "--trust", "--launches=3", "--executor=venv"]
+    typed = ["--on=slurm", "--quick", "--trust", "--launches=3", "--executor=venv"]
     words = shard_words(make_parser("matrix").parse_args(typed))
     assert words == ["--launches", "3", "--executor", "venv", "--explain", "auto", "--quick", "--trust"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.cli import init, main
+from harness.cli import main, start
 from harness.errors import InfrastructureError
 from harness.typed import BY_NOX, as_typed, typed
 from tests.conftest import ROOT
@@ -27,7 +27,7 @@ def test_a_message_names_the_command_that_its_reader_has(monkeypatch: pytest.Mon
 
 
 def test_both_noxfiles_say_that_they_start_it() -> None:
-    for text in (init.NOXFILE, (ROOT / "noxfile.py").read_text()):
+    for text in (start.NOXFILE, (ROOT / "noxfile.py").read_text()):
         assert f'"{BY_NOX}": "1"' in text
 
 
@@ -71,7 +71,7 @@ def test_the_noxfile_of_init_starts_what_is_installed_and_installs_nothing(monke
     nox.session = lambda name: lambda function: sessions.setdefault(name, function)
     nox.parametrize = lambda *_: lambda function: function
     monkeypatch.setitem(sys.modules, "nox", nox)
-    exec(compile(init.NOXFILE, "noxfile.py", "exec"), {})
+    exec(compile(start.NOXFILE, "noxfile.py", "exec"), {})
     assert set(sessions) == set(main.VERBS) - {"init"}
     assert nox.options.default_venv_backend == "none", "an environment of its own would not hold it"
     by_hand = {"external": True, "env": {BY_NOX: "1"}}

@@ -1,17 +1,20 @@
-"""`--on slurm` and `--on local` of `kernel-matrix matrix`: the same matrix in shards, on nodes or on all GPUs."""
+"""A matrix on many machines: `--on slurm` and `--on local` of `kernel-matrix matrix`, in shards, on nodes or on all
+GPUs; and `kernel-matrix collect`, what the shards have so far, as one run and its page, with nothing queued.
+"""
 
 from __future__ import annotations
 
 import argparse
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from harness.cli.options import Options, at_least
-from harness.cli.report import MACHINES, report_run, report_side_by_side
-from harness.cluster.engine import Engine
+from harness.cli.options import Command, Options, Parser, at_least
+from harness.cli.report import MACHINES, add_judging, report_run, report_side_by_side
+from harness.cluster.campaign import ASKED, Asked, Campaign, JobState, ShardJob, describe_unfinished, gather
+from harness.cluster.collect import LostShard, describe_lost
 from harness.cluster.local import Local
-from harness.cluster.lost import Lost
 from harness.cluster.shards import Shard, digest_of, plan_shards
 from harness.cluster.slurm import Option, Slurm
 from harness.config.indexes import choose_indexes
@@ -25,7 +28,6 @@ from harness.run.folders import held
 from harness.schema.records import DEVICES
 from harness.schema.run_records import Selection
 from harness.typed import typed
-from harness.workflow.shards import Asked, Campaign, gather
 
 SHARDS = Path("reports", "shards")
 AS_GIVEN = ("launches", "trials", "executor", "base_image", "bundle", "explain")
@@ -42,7 +44,7 @@ def add_on(parser: Options) -> None:
 
 
 def refuse_unused(options: argparse.Namespace) -> None:
-    """InputError where an option would do nothing."""
+    """Raise InputError where an option would do nothing."""
     of_slurm = {f"--{name}": getattr(options, name) for name in ("partition", "time", "sbatch", "detach")}
     given = [name for name, value in of_slurm.items() if value]
     if given and options.on != "slurm":
@@ -79,8 +81,7 @@ def run_on(options: argparse.Namespace, selection: Selection, command: tuple[str
     if options.list:
         print("\n".join(listed(planned)))
         return DONE
-    given = sbatch_options(options, matrix) if options.on == "slurm" else {}
-    engine = engine_of(options, given)
+    engine = Local() if options.on == "local" else Slurm(sbatch_options(options, matrix))
     folder.mkdir(parents=True, exist_ok=True)
     with held(folder / "wait.lock", "another process waits for these very shards; waiting for it"):
         asked = Asked(command=command, selection=selection, digest=digest, shards=tuple(planned))
@@ -93,20 +94,21 @@ def run_on(options: argparse.Namespace, selection: Selection, command: tuple[str
             return DONE
         with Table([shard.name for shard in asked.shards]) as table:
             campaign.wait(table.say)
-    lost = campaign.lost(selection)
+    lost = campaign.list_lost(selection)
     for each in lost:
         print(printable(f"shard {each.shard.name}: {each.why}; all that it printed: {each.shard.folder}"))
     return exit_code([*deliver(root, asked, lost, options), *([INFRASTRUCTURE] if lost else [])])
 
 
 def refuse_one_page(options: argparse.Namespace, shards: Sequence[Shard]) -> None:
-    """InputError where several pages were to be one file."""
+    """Raise InputError where several pages were to be one file."""
     if options.out and len(groups_of(shards)) > 1:
         raise InputError("--out: not with several GPUs", "each has its own page, in the folder of its run")
 
 
-def deliver(root: Path, asked: Asked, lost: Sequence[Lost], options: argparse.Namespace) -> list[int]:
-    """One run, with its page, of all shards that finished; of several models of GPU one each. The exit codes."""
+def deliver(root: Path, asked: Asked, lost: Sequence[LostShard], options: argparse.Namespace) -> list[int]:
+    """Make one run, with its page, of all shards that finished; of several models of GPU one each. Return the exit
+    codes."""
     codes, runs = list[int](), list[Path]()
     groups = groups_of(asked.shards)
     for group in groups:
@@ -114,7 +116,7 @@ def deliver(root: Path, asked: Asked, lost: Sequence[Lost], options: argparse.Na
         if not any(shard.run() is not None for shard in group) and len(groups) > 1:
             print(printable(f"{group[0].gpu or group[0].device}: no shard has finished"))
             continue
-        made = gather(root, group, asked.command, asked.selection, asked.digest, rows)
+        made = gather(root, asked, group, rows)
         print(f"records: {made.folder}", flush=True)
         codes += [] if options.no_report else [report_run(made.folder, options)]
         runs.append(made.folder)
@@ -124,8 +126,8 @@ def deliver(root: Path, asked: Asked, lost: Sequence[Lost], options: argparse.Na
 
 
 def groups_of(shards: Sequence[Shard]) -> list[list[Shard]]:
-    """What is one run: all shards, or where several models of GPU were asked for, those of each. Times of different
-    models are never compared."""
+    """Return what is one run: all shards, or where several models of GPU were asked for, those of each. Times of
+    different models are never compared."""
     models = {shard.gpu: shard.device for shard in shards}
     if sum(device == "cuda" for device in models.values()) < 2:
         return [list(shards)]
@@ -140,7 +142,7 @@ def pin(matrix: Matrix, root: Path, *, strict: bool) -> None:
 
 
 def sbatch_options(options: argparse.Namespace, matrix: Matrix) -> dict[str, Option]:
-    """Those of matrix.yaml, and the command line's, which win: by their long names."""
+    """Return those of matrix.yaml, and the command line's, which win: by their long names."""
     given: dict[str, Option] = {name.replace("_", "-"): value for name, value in matrix.slurm.items()}
     for each in options.sbatch:
         name, equals, value = each.partition("=")
@@ -151,14 +153,8 @@ def sbatch_options(options: argparse.Namespace, matrix: Matrix) -> dict[str, Opt
     return given | {name: str(value) for name, value in own.items() if value}
 
 
-def engine_of(options: argparse.Namespace, given: Mapping[str, Option]) -> Engine:
-    if options.on == "local":
-        return Local()
-    return Slurm(given)
-
-
 def shard_words(options: argparse.Namespace) -> list[str]:
-    """The options of each shard's own `kernel-matrix matrix`."""
+    """Return the options of each shard's own `kernel-matrix matrix`."""
     words: list[str] = []
     for name in AS_GIVEN:
         value = getattr(options, name)
@@ -175,3 +171,52 @@ def listed(shards: Sequence[Shard]) -> list[str]:
         part = f"; of its workloads {', '.join(shard.workloads)}" if shard.workloads else ""
         lines.append(f"shard {shard.name}: {'finished' if shard.run() else 'to run'}; {place}{part}")
     return lines
+
+
+# -- collect ----------------------------------------------------------------------------------------------------
+
+
+def add_collect_options(parser: Parser) -> None:
+    parser.add_argument(
+        "folder",
+        nargs="?",
+        type=Path,
+        metavar="RUN",
+        help=f"folder that the shards were queued in; default: the newest below {SHARDS}",
+    )
+    parser.add_argument("--no-report", action="store_true", help="record only: `kernel-matrix report` renders later")
+    add_judging(parser)
+
+
+def collect(options: argparse.Namespace) -> int:
+    folder = (options.folder or newest(SHARDS)).resolve()
+    asked = Asked.load(folder)
+    if asked is None:
+        problem = "no such folder" if not folder.is_dir() else f"it holds no {ASKED}, so no shards were queued there"
+        raise InputError(f"{folder}: {problem}", f"name a folder below {SHARDS}, or queue: {typed('matrix', '--on')}")
+    refuse_one_page(options, asked.shards)
+    missing = [shard for shard in asked.shards if shard.run() is None]
+    print(f"{len(asked.shards) - len(missing)} of {len(asked.shards)} shards have finished")
+    states = states_of(missing)
+    for shard in missing:
+        print(printable(f"shard {shard.name}: {describe_unfinished(shard, states)}"))
+    sealed = [describe_lost(shard, asked.selection) for shard in missing if shard.project.is_dir()]
+    return exit_code(deliver(folder.parents[2], asked, sealed, options))
+
+
+def states_of(shards: Sequence[Shard]) -> Mapping[str, JobState]:
+    """Return the states of their jobs, where Slurm is here; of those of --on local nothing is known outside of their
+    command."""
+    jobs = [job.id for job in map(ShardJob.load, shards) if job.engine == Slurm.name]
+    return Slurm({}).look(jobs) if jobs and shutil.which("squeue") else {}
+
+
+def newest(shards: Path) -> Path:
+    """Return the folder of shards that something was asked of last. InputError where there is none."""
+    found = sorted(shards.glob(f"*/{ASKED}"), key=lambda path: path.stat().st_mtime)
+    if not found:
+        raise InputError(f"{shards}: there are no shards", f"queue some: {typed('matrix', '--on slurm --detach')}")
+    return found[-1].parent
+
+
+COMMANDS = {"collect": Command(add_collect_options, collect)}

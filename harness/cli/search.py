@@ -1,5 +1,6 @@
-"""`kernel-matrix bisect`: the first release between two, of PyTorch or of a package beside it, at which something
-differs; then its report."""
+"""What takes several runs, and then its report: `kernel-matrix bisect`, the first release between two, of PyTorch or of
+a package beside it, at which something differs; and `sweep`, the fastest setting of a kernel's tunables that is correct
+everywhere."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import argparse
 
 from harness.cli.matrix import shared_options
 from harness.cli.options import (
+    Command,
     Parser,
     add_devices,
     add_executor,
@@ -15,6 +17,7 @@ from harness.cli.options import (
     add_names,
     add_strict,
     at_least,
+    duration_s,
 )
 from harness.cli.report import report_search
 from harness.errors import DONE, UNDECIDED, InputError
@@ -22,11 +25,12 @@ from harness.gpu import gpus
 from harness.schema.bisection_records import Aspect, ProbeVerdict
 from harness.search.bisect.run import run_bisection
 from harness.search.bisect.subject import BisectSubject
+from harness.search.sweep import run_sweep
 from harness.worker import protocol
 from harness.worker.wheels import normalise
 
 
-def add_options(parser: Parser) -> None:
+def add_bisect_options(parser: Parser) -> None:
     parser.add_argument("--good", required=True, metavar="V", help="the earlier release, such as 2.1.0")
     parser.add_argument("--bad", required=True, metavar="V", help="the later one")
     parser.add_argument(
@@ -55,7 +59,7 @@ def add_options(parser: Parser) -> None:
     add_strict(parser, "refuse every fallback; exit code 40 where a version is inconclusive")
 
 
-def run(options: argparse.Namespace) -> int:
+def bisect(options: argparse.Namespace) -> int:
     if options.torch and not options.component:
         raise InputError("--torch: only with --component", "leave it out, or name the package: --component PACKAGE")
     subject = BisectSubject(
@@ -79,3 +83,32 @@ def run(options: argparse.Namespace) -> int:
     report_search(folder)
     is_open = any(probe.verdict is ProbeVerdict.INCONCLUSIVE for probe in record.probes)
     return UNDECIDED if options.strict and is_open else DONE
+
+
+def add_sweep_options(parser: Parser) -> None:
+    parser.add_argument("--kernel", required=True, metavar="NAME", help="a kernel of matrix.yaml with a `search`")
+    several = "a name or an id; may be repeated"
+    parser.add_argument("--workload", action="append", required=True, metavar="NAME", help=several)
+    budget = "of the search, such as 90s, 10m (the default) or 2h; confirming its result takes more"
+    parser.add_argument("--budget", type=duration_s, default=600.0, metavar="TIME", help=budget)
+    add_matrix(parser)
+    add_list(parser, "what would be searched")
+    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto", help="auto: cuda where it can be")
+    add_executor(parser)
+    add_strict(parser, "refuse every fallback; exit code 40 where nothing is confirmed")
+
+
+def sweep(options: argparse.Namespace) -> int:
+    how = shared_options(options)
+    found = run_sweep(
+        how, options.kernel, options.workload, options.device, budget_s=options.budget, list_only=options.list
+    )
+    if found is None:
+        return DONE
+    folder, record = found
+    print(f"records: {folder}", flush=True)
+    report_search(folder)
+    return UNDECIDED if options.strict and record.winner is None else DONE
+
+
+COMMANDS = {"bisect": Command(add_bisect_options, bisect), "sweep": Command(add_sweep_options, sweep)}
