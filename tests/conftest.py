@@ -23,7 +23,7 @@ REAL = {"environments", "container", "gpu", "browser", "process"}
 # Needs an engine, a GPU, faults or minutes; single tests elsewhere have the marker in their file.
 SLOW = ("cluster", "container", "environments", "faults", "gpu")
 FAST = ("environments/test_matrix.py",)
-# Slow, and long: campaigns of random faults and kills, what compiles many kernels, packs a bundle or runs a corpus.
+# Slow, and long: what fills disks, compiles many kernels, packs a bundle or runs a corpus.
 # `nox -s tests_all -- ci` leaves them out.
 HEAVY = (
     "container/test_bundle.py",
@@ -32,11 +32,7 @@ HEAVY = (
     "environments/test_components.py",
     "environments/test_corpus.py",
     "environments/test_sweep.py",
-    "faults/test_at_once.py",
     "faults/test_disk.py",
-    "faults/test_kill.py",
-    "faults/test_random.py",
-    "faults/test_sweep.py",
 )
 # Something beside them would disturb them: they measure time, kill processes, fill disks or count containers.
 ALONE = ("container", "environments", "faults", "gpu")
@@ -58,10 +54,8 @@ BESIDE_OTHERS = (
     "environments/test_worker_attention_gradients.py",
     "environments/test_worker_operators.py",
     "environments/test_worker_problems.py",
-    "faults/test_bisect.py",
-    "faults/test_broken.py",
-    "faults/test_damage.py",
-    "faults/test_stale.py",
+    "faults/test_edits.py",
+    "faults/test_searches.py",
 )
 
 
@@ -95,14 +89,14 @@ def nothing_real(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     from harness.executors import choose
     from harness.executors.bwrap import Bwrap
     from harness.executors.engine import EngineGone
-    from harness.run import prepare
+    from harness.run import machine
 
     def find_no_engine() -> None:
         raise EngineGone("there is none in a unit test")
 
     monkeypatch.setattr(choose, "Engine", find_no_engine)
     every = Bwrap(program="bwrap", rootless=False)
-    for module in (choose, prepare):  # which try out what this machine grants
+    for module in (choose, machine):  # which try out what this machine grants
         monkeypatch.setattr(module, "grant", lambda: (every, ""))
 
 

@@ -147,10 +147,11 @@ def start() -> int:
     return main()
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb; return the exit code: 0 done, else as `harness.errors` names them."""
+def main(arguments: Sequence[str] | None = None, machine: object = None) -> int:
+    """Run one verb, on this machine or on a `harness.run.machine.Machine` that a test passes. Return the exit code: 0
+    done, else as `harness.errors` names them."""
     verb, *given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    code = _run(argparse.Namespace(verb=verb, given=given))
+    code = _run(argparse.Namespace(verb=verb, given=given, machine=machine))
     meanings = MEANINGS | OF_GATE if verb == "gate" else MEANINGS
     if code in meanings:
         sys.stdout.flush()

@@ -30,6 +30,7 @@ from harness.config.plan import Plan
 from harness.errors import DONE, UNDECIDED, InputError, exit_code
 from harness.gpu import take
 from harness.preflight.preflight import preflight
+from harness.run.machine import Machine
 from harness.run.prepare import Options, Prepared, draft_plan, make_plan
 from harness.schema.run_records import Selection
 from harness.schema.storage import Run
@@ -160,6 +161,7 @@ def shared_options(options: argparse.Namespace) -> Options:
         base_image=options.base_image,
         trust=options.trust,
         bundle=getattr(options, "bundle", None),
+        machine=getattr(options, "machine", None) or Machine(),
     )
 
 

@@ -21,8 +21,12 @@ from harness.tools import cache_folder, lock_file
 from harness.worker import protocol
 
 
+def now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.timezone.utc)
+
+
 def now_utc() -> str:
-    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    return now().isoformat(timespec="seconds")
 
 
 def runs_folder(root: Path) -> Path:
@@ -51,7 +55,7 @@ def find_run(root: Path, digest: str) -> Run | None:
 def new_run(root: Path, digest: str) -> Run:
     """A folder for a run of this plan, whose lock is held. It is the newest, also after a clock that jumped back."""
     _remove_unborn(root, digest)
-    stamp, number = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%d-%H%M%S"), 1
+    stamp, number = now().strftime("%Y%m%d-%H%M%S"), 1
     newest = find_run(root, digest)
     if newest is not None and _order(newest.folder) >= (stamp, number):
         stamp, number = _order(newest.folder)

@@ -63,7 +63,10 @@ def mend(run: Run) -> list[Path]:
 def recall_rounds(
     context: Context, display: Display, due: Sequence[PlannedLaunch], launches: Mapping[PlannedLaunch, Launch]
 ) -> None:
-    """Copy every round that another run holds. `launches` are those that would be made; of other rounds none."""
+    """Copy every round that another run holds. `launches` are those that would be made; of other rounds none.
+
+    A round of which this run has a launch is taken only from the run that this launch came from.
+    """
     others = [run for run in all_runs(context.root) if run.folder != context.run.folder]
     for index, device in dict.fromkeys((launch.index, launch.device) for launch in due):
         every = [launch for launch in due if (launch.index, launch.device) == (index, device)]
@@ -71,11 +74,16 @@ def recall_rounds(
             continue
         # A launch that can run nothing costs nothing to record.
         wanted = {launch: launches[launch].key for launch in every if not launches[launch].cannot_run}
-        recalled = next((records for other in others if (records := round_of(other, wanted)) is not None), None)
-        for launch, record in (recalled or {}).items():
-            save_record(launch_path(context.run, launch), record)
-            what = f"{launch.environment} {launch.kernel} ({launch.device}): unchanged"
-            display.step(f"launch {index + 1}/{context.plan.launches_each} {what}")
+        here = {launch: path for launch in wanted if (path := launch_path(context.run, launch)).exists()}
+        if len(here) == len(wanted):
+            continue
+        for records in (round_of(other, wanted) for other in others):
+            if records and all(load_record(path, LaunchRecord) == records[launch] for launch, path in here.items()):
+                for launch, record in ((each, records[each]) for each in wanted if each not in here):
+                    save_record(launch_path(context.run, launch), record)
+                    what = f"{launch.environment} {launch.kernel} ({launch.device}): unchanged"
+                    display.step(f"launch {index + 1}/{context.plan.launches_each} {what}")
+                break
 
 
 def round_of(run: Run, wanted: Mapping[PlannedLaunch, str]) -> dict[PlannedLaunch, LaunchRecord] | None:

@@ -21,7 +21,6 @@ from harness.config.matrix import Matrix
 from harness.config.pins import ensure_pins, pins_alike, pins_path, swapped_pins
 from harness.config.plan import Plan, PlannedEnvironment
 from harness.errors import HarnessError, InfrastructureError
-from harness.executors.choose import make_executor
 from harness.executors.remove import Add, shared_environments
 from harness.experiments.components import MOST_PACKAGES, Component, Exchanged, differing, exchanges
 from harness.experiments.plan import Focus, is_one_of, is_wanted, moves
@@ -253,7 +252,7 @@ class Exchange:
     def _tell(self, made: Prepared) -> None:
         """Before they are made, which environments are there for this alone: what interrupts the run leaves none."""
         root, cache = self.options.root, cache_folder()
-        executor = make_executor(made.choice, made.matrix.limits, made.plan, root, cache)
+        executor = self.options.machine.make_executor(made.choice, made.matrix, made.plan, root, cache)
         for environment in made.plan.environments:
             if environment.spec not in self.prepared.matrix.environments:
                 self.add(environment.id, executor.key(environment, ensure_pins(root, environment, made.matrix)[0]))

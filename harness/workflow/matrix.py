@@ -12,7 +12,6 @@ from pathlib import Path
 
 from harness.config.plan import Plan
 from harness.errors import BUILD_FAILED, INFRASTRUCTURE, InputError
-from harness.executors.choose import make_executor
 from harness.executors.process import kill_leftovers
 from harness.experiments.admission import admit
 from harness.experiments.compiled import sample_all, unsampled
@@ -100,7 +99,6 @@ def run_matrix(options: Options, selection: Selection, draft: Prepared | None = 
         if any(environment.status == protocol.BROKEN for environment in run.environments()):
             # What broke may be mended; environments are compared within a block, so all are timed again.
             run = new_run(root, plan.digest)
-        is_new = not run.run_path().exists() and not (run.folder / "launches").exists()
         if not run.run_path().exists():
             save_record(run.run_path(), run_record(options, selection, prepared, run, gpu))
         renew(run, plan, prepared.text)
@@ -113,7 +111,7 @@ def run_matrix(options: Options, selection: Selection, draft: Prepared | None = 
         for fallback in plan.fallbacks:
             print(f"FALLBACK {fallback.subject}: wheels from {fallback.got}, not {fallback.wanted}: {fallback.reason}")
         try:
-            codes = _finish(options, prepared, run, gpu, is_new=is_new)
+            codes = _finish(options, prepared, run, gpu)
             if options.explain:
                 exchange_components(options, selection, prepared, run, Focus(), measure)
             settle(run)
@@ -138,7 +136,7 @@ def _working_on(root: Path, plan: Plan) -> AbstractContextManager[None]:
     return held(lock, "another process is working on this very run; waiting for it")
 
 
-def _finish(options: Options, prepared: Prepared, run: Run, gpu: GpuFacts | None, *, is_new: bool) -> list[int]:
+def _finish(options: Options, prepared: Prepared, run: Run, gpu: GpuFacts | None) -> list[int]:
     """Make what the run lacks."""
     plan = prepared.plan
     due = [launch for launch in plan.launches if options.blocks is None or launch.index < options.blocks]
@@ -167,7 +165,7 @@ def _finish(options: Options, prepared: Prepared, run: Run, gpu: GpuFacts | None
         compare_all(context, display)
         sample_all(context, display)
         refused = admit(context, display) if options.admit else {}
-        recalls = is_new and not options.fresh and options.derived is None  # what is derived measures what it asks for
+        recalls = not options.fresh and options.derived is None  # what is derived measures what it asks for
         while due:
             launches = launches_of(context, due, refused)
             if recalls:
@@ -204,7 +202,7 @@ def _context(options: Options, prepared: Prepared, run: Run, gpu: GpuFacts | Non
         matrix=prepared.matrix,
         plan=prepared.plan,
         run=run,
-        executor=make_executor(prepared.choice, prepared.matrix.limits, prepared.plan, options.root, cache),
+        executor=options.machine.make_executor(prepared.choice, prepared.matrix, prepared.plan, options.root, cache),
         sources=prepared.sources,
         gpu=gpu,
     )

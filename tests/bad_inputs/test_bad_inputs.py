@@ -17,7 +17,7 @@ from harness.config import indexes
 from harness.config.interpreters import Interpreter
 from harness.preflight import preflight
 from harness.preflight.findings import Findings
-from harness.run import prepare
+from harness.run import machine
 from tests.bad_inputs.case import MATRIX, Case, faults
 from tests.bad_inputs.command_cases import COMMAND_LINE, STARTED_BY_NOX
 from tests.bad_inputs.real_cases import CPP, INDEXES, INTERRUPTS, NOX, PYTHON
@@ -109,12 +109,12 @@ def test_it_says_what_is_wrong_where_and_what_to_do(
 ) -> None:
     monkeypatch.setenv("KERNEL_MATRIX_CACHE", str(project / "cache"))
     monkeypatch.setattr(indexes, "probe_index", lambda index: "")
-    monkeypatch.setattr(prepare, "host_facts", lambda: {"cpu": "test"})
-    monkeypatch.setattr(prepare, "gpus", lambda: ())
+    monkeypatch.setattr(machine, "host_facts", lambda: {"cpu": "test"})
+    monkeypatch.setattr(machine, "gpus", lambda: ())
     for name in ("check_packages", "check_interpreters"):  # which ask an index, and uv; tests/unit/test_requirements.py
         monkeypatch.setattr(preflight, name, lambda *given: Findings())
     python = Interpreter(path="/usr/bin/python3.11", version="3.11.2", headers=True)
-    monkeypatch.setattr(prepare, "find_interpreter", lambda version: python)
+    monkeypatch.setattr(machine, "find_interpreter", lambda version: python)
     for name, value in case.variables.items():
         monkeypatch.setenv(name, value)
     lay_out(project, case, root)

@@ -1,19 +1,26 @@
-"""What children of a killed harness leave running is ended by the next run, and what others run is not."""
+"""What a killed harness leaves, processes and files, is ended or removed by the next run; what others have is not."""
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
 import pytest
 
+from harness.cli.main import find_remedy
+from harness.errors import InfrastructureError
 from harness.executors.process import MARK, kill_leftovers, temporary_folder
-from tests.faults.scripted import ROOT, wait_until
+from harness.run.folders import new_run, point_latest
+from harness.schema.storage import Run
+from tests.conftest import ROOT
+from tests.faults.world import wait_until
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(900)]
 
@@ -103,3 +110,32 @@ def test_a_mark_of_another_kind_or_another_machine_is_not_ours(mark: str) -> Non
     finally:
         other.kill()
         other.wait()
+
+
+def test_parts_of_a_page_are_removed_once_the_process_that_wrote_them_is_gone(tmp_path: Path) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    gone, present = tmp_path / f".{ended.pid}-abc.part", tmp_path / f".{os.getpid()}-abc.part"
+    gone.touch()
+    present.touch()
+    Run(tmp_path).sweep()
+    assert not gone.exists() and present.exists()
+
+
+def test_what_was_removed_while_in_use_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNEL_MATRIX_CACHE", str(tmp_path / "cache"))
+    for place, is_ours in (("cache/builds/x", True), ("reports/runs/x", True), ("elsewhere", False)):
+        missing = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(tmp_path / place))
+        found = find_remedy(missing, tmp_path / "matrix.yaml")
+        assert isinstance(found, InfrastructureError) == is_ours
+        assert not is_ours or "removed while it was in use" in str(found)
+
+
+def test_reports_latest_is_moved_by_many_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNEL_MATRIX_CACHE", str(tmp_path / "cache"))
+    runs = [new_run(tmp_path, digit * 12) for digit in "0123"]
+    with ThreadPoolExecutor(len(runs)) as pool:
+        for _ in pool.map(lambda run: point_latest(tmp_path, run), runs * 25):
+            pass
+    assert (tmp_path / "reports" / "latest").resolve() in [run.folder for run in runs]
+    assert not list((tmp_path / "reports").glob(".*"))

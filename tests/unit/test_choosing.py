@@ -16,7 +16,7 @@ from harness.executors.archive import choose_bundled_index, load_bundle, write_m
 from harness.executors.bwrap import Bwrap
 from harness.executors.choose import choose_bundle, choose_here, lacking, sandbox_limits, wanted_bundle
 from harness.executors.engine import EngineFacts, EngineGone
-from harness.run.prepare import bundled_indexes
+from harness.run.machine import bundled_indexes
 from tests.unit.test_archive import ID, entry
 from tests.unit.test_host import WITH_HOST
 

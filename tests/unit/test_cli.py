@@ -17,7 +17,7 @@ from harness.cli.options import Command
 from harness.config import indexes
 from harness.config.interpreters import Interpreter
 from harness.errors import BAD_INPUT, BUILD_FAILED, DONE, INFRASTRUCTURE, HarnessError, InputError, exit_code
-from harness.run import prepare
+from harness.run import machine
 from harness.schema.bisection_records import ProbeVerdict
 from harness.schema.run_records import KernelBench, RunRecord, Selection
 from harness.schema.storage import from_json_value, load_record, save_record
@@ -34,10 +34,10 @@ def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No process, no connection, and the cache in a temporary folder."""
     monkeypatch.setenv("KERNEL_MATRIX_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(indexes, "probe_index", lambda index: "")
-    monkeypatch.setattr(prepare, "host_facts", lambda: {"cpu": "test"})
-    monkeypatch.setattr(prepare, "gpus", lambda: ())
+    monkeypatch.setattr(machine, "host_facts", lambda: {"cpu": "test"})
+    monkeypatch.setattr(machine, "gpus", lambda: ())
     python = Interpreter(path="/usr/bin/python3.11", version="3.11.2", headers=True)
-    monkeypatch.setattr(prepare, "find_interpreter", lambda version: python)
+    monkeypatch.setattr(machine, "find_interpreter", lambda version: python)
 
 
 # -- verbs and options ------------------------------------------------------------------------------------------

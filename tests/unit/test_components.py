@@ -230,13 +230,13 @@ def test_what_is_interrupted_has_told_of_its_environments(
     asked = replace(asked, specs={spec.id(PYPI): spec for spec in (OLD, NEW)})
     own = [each.spec for each in exchanges(asked.specs, asked.components)]
     told: list[tuple[str, str]] = []
-    options = Options(matrix_path=tmp_path / "matrix.yaml", command=())
+    executor = SimpleNamespace(key=lambda environment, pins: f"{environment.id} {pins.name}")
+    machine: Any = SimpleNamespace(make_executor=lambda *_: executor)
+    options = Options(matrix_path=tmp_path / "matrix.yaml", command=(), machine=machine)
     made = replace(exchange(asked, matrix, tmp_path), options=options, add=lambda *each: told.append(each))
     environments = [PlannedEnvironment(spec=spec, index=PYPI) for spec in (OLD, NEW, *own)]
     planned = SimpleNamespace(plan=SimpleNamespace(environments=environments), matrix=matrix, choice=None)
-    executor = SimpleNamespace(key=lambda environment, pins: f"{environment.id} {pins.name}")
     monkeypatch.setattr(components, "make_plan", lambda *_, **__: planned)
-    monkeypatch.setattr(components, "make_executor", lambda *_: executor)
     monkeypatch.setattr(components, "ensure_pins", lambda _, each, __: (Path(f"{each.id}.txt"), False))
     monkeypatch.setattr(Exchange, "_pinned", lambda *_: nullcontext())
 

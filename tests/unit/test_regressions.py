@@ -17,7 +17,7 @@ from harness.errors import DONE
 from harness.executors.host import HostPython
 from harness.preflight import preflight
 from harness.preflight.findings import Findings
-from harness.run import prepare
+from harness.run import machine
 from tests.conftest import ROOT
 
 FOLDERS = sorted(path.parent for path in (ROOT / "examples" / "regressions").glob("*/matrix.yaml"))
@@ -31,13 +31,13 @@ def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setattr(preflight, name, lambda *given: Findings())
     monkeypatch.setenv("KERNEL_MATRIX_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(indexes, "probe_index", lambda index: "")
-    monkeypatch.setattr(prepare, "gpus", lambda: ())
-    monkeypatch.setattr(prepare, "host_facts", lambda: {"cpu": "test"})
+    monkeypatch.setattr(machine, "gpus", lambda: ())
+    monkeypatch.setattr(machine, "host_facts", lambda: {"cpu": "test"})
     host = HostPython(path="/usr/bin/python3", version="3.12.3", torch="2.11.0", user_base="", key="k" * 12)
     monkeypatch.setattr(preflight, "find_host_python", lambda worker: host)
-    monkeypatch.setattr(prepare, "host_identity", lambda cache: str(host))
+    monkeypatch.setattr(machine, "host_identity", lambda cache: str(host))
     python = Interpreter(path="/usr/bin/python3.11", version="3.11.2", headers=True)
-    monkeypatch.setattr(prepare, "find_interpreter", lambda version: python)
+    monkeypatch.setattr(machine, "find_interpreter", lambda version: python)
 
 
 def checked_and_planned(matrix: Path, capsys: pytest.CaptureFixture[str]) -> str:

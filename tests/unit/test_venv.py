@@ -90,6 +90,14 @@ def test_an_environment_that_is_what_was_asked_for_is_ok_and_reused(executor: Ve
     assert prepare(executor, pins, observation()).reused
 
 
+def test_an_environment_whose_proof_is_damaged_is_made_again(executor: VenvExecutor, pins: Path) -> None:
+    marker = executor.folder(prepare(executor, pins, observation())).joinpath("complete.json")
+    marker.write_bytes(marker.read_bytes()[:-20])
+    again = prepare(executor, pins, observation())
+    assert again.status == "ok" and not again.reused
+    assert prepare(executor, pins, observation()).reused
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

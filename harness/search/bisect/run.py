@@ -12,8 +12,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness.config.environments import NOUNS, PYPI, channel
-from harness.config.indexes import probe_index
-from harness.config.listing import fetch_listing
 from harness.config.matrix import Matrix, load_matrix
 from harness.config.pins import pin_package
 from harness.config.plan import PlannedEnvironment
@@ -164,7 +162,7 @@ class Bisection:
 
     def _refuse_end(self, version: str, environment: EnvironmentRecord) -> None:
         """Raise where an end cannot be had, or nothing at all: the index does not answer."""
-        problem = probe_index(self.index)
+        problem = self.options.machine.probe_index(self.index)
         if problem or version in (self.question.good, self.question.bad):
             raise InfrastructureError(
                 f"{environment.id}: {problem or environment.message}",
@@ -191,11 +189,11 @@ def fit_python(subject: BisectSubject, matrix: Matrix, root: Path) -> BisectSubj
     return replace(subject, python=pythons.pop())
 
 
-def _list_releases(subject: BisectSubject, prepared: Prepared) -> tuple[str, list[Release]]:
+def _list_releases(subject: BisectSubject, options: Options, prepared: Prepared) -> tuple[str, list[Release]]:
     """Return the index and its releases from end to end. InputError where an end cannot be installed here."""
     base = prepared.plan.environment(prepared.plan.baseline)
     package, index = (subject.component, PYPI) if subject.component else ("torch", base.index)
-    tags, files = supported_tags(base.spec.python), fetch_listing(index, package)
+    tags, files = supported_tags(base.spec.python), options.machine.fetch_listing(index, package)
     releases = releases_between(files, subject.good, subject.bad, base.spec, index, tags, package)
     for end in (releases[0], releases[-1]):
         if end.skipped:
@@ -205,7 +203,7 @@ def _list_releases(subject: BisectSubject, prepared: Prepared) -> tuple[str, lis
 
 def _make_question(subject: BisectSubject, options: Options, prepared: Prepared, *, every: bool) -> Question:
     plan = prepared.plan
-    index, releases = _list_releases(subject, prepared)
+    index, releases = _list_releases(subject, options, prepared)
     digest = protocol.digest([plan.digest, subject.what, subject.target, every, vars(plan.thresholds)])
     names = [subject.component, subject.good, subject.bad, subject.what.value, subject.target, digest[:12]]
     return Question(
