@@ -29,8 +29,8 @@ HEAVY = (
     "container/test_bundle.py",
     "container/test_bundle_run.py",
     "container/test_compiling.py",
-    "environments/test_components.py",
     "environments/test_corpus.py",
+    "environments/test_packages.py",
     "environments/test_sweep.py",
     "faults/test_disk.py",
 )

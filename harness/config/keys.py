@@ -72,7 +72,7 @@ KINDS: Mapping[str, Kind] = {
     "compiled": Kind(tasks=("compiled",), modules=("experiments/compiled.py", *ASKS)),
     "profile": Kind(tasks=("profile",), modules=("experiments/profile.py", *ASKS)),
     "profile_of_reference": Kind(tasks=("profile",), modules=("experiments/profile.py", *ASKS)),
-    "swap": Kind(tasks=("link", "candidate", "judge"), modules=("experiments/swap.py", "run/validate.py", *ASKS)),
+    "factor": Kind(tasks=("link", "candidate", "judge"), modules=("experiments/factors.py", "run/validate.py", *ASKS)),
 }
 
 
@@ -169,7 +169,7 @@ class Keys:
             parts |= self._binding(job)
         elif job.kind == "store":
             parts |= self._store(job)
-        elif job.kind == "swap":
+        elif job.kind == "factor":
             owners = [replace(job, environment=each) for each in job.asked["environments"]]
             parts |= {"case": [self._case(each) for each in owners]}
         elif job.workload:

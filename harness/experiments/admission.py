@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from harness.experiments.plan import choose_trials, results_of
-from harness.experiments.run import Step, conditions_step
+from harness.experiments.run import Experiment, plan_conditions, run_experiment
 from harness.progress import Display
 from harness.run.context import Context
 from harness.run.validate import run_validations
@@ -88,14 +88,13 @@ def admit(context: Context, display: Display) -> dict[str, str]:
     return refused
 
 
-def _plan_step(context: Context, cell: Cell) -> Step | None:
+def _plan_step(context: Context, cell: Cell) -> Experiment | None:
     validation = load_record(context.run.validation_path(cell), ValidationRecord)
     recipes = (*protocol.RECIPES, *protocol.EXTRA_RECIPES)
     trials = {recipe: choose_trials(recipe, [validation], TRIALS) for recipe in recipes}
-    return conditions_step(context, cell, EXPERIMENTS, trials)
+    return plan_conditions(context, cell, EXPERIMENTS, trials)
 
 
-def _make(context: Context, display: Display, step: Step) -> None:
-    for path, record in step.run():
-        context.save(path, record)
-    display.note(f"tried {step.what}")
+def _make(context: Context, display: Display, experiment: Experiment) -> None:
+    run_experiment(context, experiment)
+    display.note(f"tried {experiment.what}")

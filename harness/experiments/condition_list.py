@@ -58,12 +58,10 @@ def conditions_of(
     *,
     problem: bool,
     recipes: Sequence[str] = (),
-    others: Sequence[str] = (),
     sizes: Sequence[Condition] = (),
 ) -> list[Condition]:
     """An experiment's conditions, what all others are compared with first. A problem file has one recipe, and its own
-    layout. `recipes` are those of the sequences of calls, `others` the environments whose variables are tried, or the
-    versions that are told, and `sizes` the conditions of the experiment on lengths."""
+    layout. `recipes` are those of the sequences of calls, and `sizes` the conditions of the experiment on lengths."""
     if experiment == "poison":
         return _poison(device)
     if experiment == "predecessor":
@@ -82,14 +80,6 @@ def conditions_of(
             for r in recipes
             for n in PROCESSES
         ]
-    if experiment == "variables":
-        return [
-            Condition(label=f"with the variables of {e}" if e else "with its own variables", recipe=r, variables_of=e)
-            for r in recipes
-            for e in ("", *others)
-        ]
-    if experiment == "version":
-        return [Condition(label=f"told that this is PyTorch {v}", recipe=r, told=v) for r in recipes for v in others]
     if experiment == "lengths":
         return list(sizes)
     if experiment == "wider":

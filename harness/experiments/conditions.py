@@ -14,7 +14,7 @@ from pathlib import Path
 
 from harness.executors import Answer, Task, read_result
 from harness.experiments.condition_list import sized
-from harness.experiments.jobs import MOST_BYTES, Job, Others, Trials, in_processes, jobs_of, merge
+from harness.experiments.jobs import MOST_BYTES, Job, Trials, in_processes, jobs_of, merge
 from harness.experiments.probes import FOLDER, SITES, SOURCES, build_probe
 from harness.run.context import Context, answer_of, checked, failure, fields_of
 from harness.run.device import check_device
@@ -37,7 +37,6 @@ def conditions_key(context: Context, cell: Cell, jobs: Sequence[Job]) -> str:
     """Digest of all that determines an experiment's outcome."""
     asked = [
         [[asdict(job.condition), list(job.trials), job.repeats] for job in jobs],
-        {other: context.plan.variables[other] for job in jobs if (other := job.condition.variables_of)},
         [protocol.sha256_file(str(FOLDER / source)) for source in SOURCES.values()],
     ]
     return context.key("conditions", **vars(cell), asked=asked)
@@ -48,11 +47,10 @@ def run_conditions(
     cell: Cell,
     experiments: Sequence[ConditionsExperiment],
     trials: Trials,
-    others: Others | None = None,
 ) -> list[ConditionsRecord]:
     """A record for each experiment. What the kernel does is a row of it; nothing is raised for it."""
     started = now_utc()
-    jobs = jobs_of(context, cell, experiments, trials, others)
+    jobs = jobs_of(context, cell, experiments, trials)
     session = Session(context, cell, jobs)
     try:
         session.run()
@@ -207,9 +205,8 @@ class Session:
         if result.status in (protocol.UNSUPPORTED, protocol.NOT_RUN):
             known = result.status
         stopped = Outcome(status=known, message=result.message, log_excerpt=result.log_excerpt)
-        told = bool(left[0].condition.told)  # what its file does then is no matter of other jobs
-        self.stopped = None if told else stopped
-        for job in left if told else self.jobs:
+        self.stopped = stopped
+        for job in self.jobs:
             if job.number not in self.results and self._done(job) is None:
                 self._fail(job, known, stopped.message)
         return True
@@ -236,7 +233,7 @@ class Session:
         condition: Condition | None = None,
     ) -> Task:
         """`condition`: the first that the process runs; one that asks for other variables has it to itself."""
-        variables = self.context.plan.variables[self._variables_of(condition)]
+        variables = self.context.plan.variables[self.cell.environment]
         if condition is not None and condition.site == "heap":
             variables = with_bare_heap(variables)
         return self.context.task(
@@ -251,10 +248,6 @@ class Session:
             variables=variables,
         )
 
-    def _variables_of(self, condition: Condition | None) -> str:
-        """The environment whose variables a process has."""
-        return (condition and condition.variables_of) or self.cell.environment
-
     def _run_process(self, jobs: list[Job]) -> Answer:
         self.processes += 1
         self.out.mkdir(parents=True, exist_ok=True)
@@ -262,7 +255,7 @@ class Session:
         request = wire.ConditionsRequest(
             workload=self.workload,
             seed=plan.seed,
-            threads=plan.threads_in(self._variables_of(jobs[0].condition)),
+            threads=plan.threads_in(self.cell.environment),
             kernel=self.kernel,
             out=str(self.out),
             jobs=[job.request() for job in jobs],

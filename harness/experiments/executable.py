@@ -7,7 +7,7 @@ from pathlib import Path
 
 from harness.config import shipped
 from harness.executors import Task
-from harness.experiments.swap import no_entry_point
+from harness.experiments.factors import no_entry_point
 from harness.run.build import kernel_files
 from harness.run.context import Context
 from harness.run.requests import workload_request

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,10 +14,8 @@ from harness.worker import protocol, wire
 REPEATS = 2
 PATIENCE_S = {"repeat": 4.0, "others": 1.0}  # after which a condition of a slow kernel is left with the calls it had
 FRESH_TRIALS = 2  # each a process
-VERSION_NAMED = re.compile(r"__version__|\bmetadata\b")
 MOST_BYTES = 256 << 20  # of outputs that are kept until they are weighed
 Trials = Mapping[str, tuple[int, ...]]  # of each recipe
-Others = Mapping[ConditionsExperiment, Sequence[str]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,11 +31,8 @@ class Job:
 
     @property
     def alone(self) -> bool:
-        """Whether it must be the first thing that its process does, or its process has other variables, or
-        its kernel is made otherwise for good."""
-        condition = self.condition
-        made_otherwise = bool(condition.dtype or condition.told)
-        return condition.before == "fresh" or self.experiment == "variables" or made_otherwise
+        """Return whether it must be the first thing that its process does, or its kernel is made otherwise for good."""
+        return self.condition.before == "fresh" or bool(self.condition.dtype)
 
     @property
     def bytes(self) -> int:
@@ -59,15 +53,10 @@ def jobs_of(
     cell: Cell,
     experiments: Sequence[ConditionsExperiment],
     trials: Trials,
-    others: Others | None = None,
 ) -> list[Job]:
-    """`trials` by recipe: sequences of calls are of all of these, variables are tried on the first. `others`: see
-    `conditions_of`."""
+    """Return the jobs of experiments on a cell. `trials` by recipe: sequences of calls are of all of these."""
     workload = context.plan.workload(cell.workload)
     references = context.plan.kernel(cell.kernel).references_on(cell.device)
-    others = others or {}
-    if "version" in others and not _asks_version(context, cell.kernel):
-        others = {**others, "version": ()}
     listed = [
         (experiment, condition)
         for experiment in experiments
@@ -76,19 +65,12 @@ def jobs_of(
             cell.device,
             references,
             problem=workload.problem is not None,
-            recipes=tuple(trials) if experiment == "history" else tuple(trials)[:1],
-            others=others.get(experiment, ()),
+            recipes=tuple(trials),
             sizes=size_conditions(workload) if experiment == "lengths" else (),
         )
     ]
     output_bytes = int((workload.bytes or 4 << 20) / (2 if workload.backward else 4))
     return plan_jobs(listed, trials, output_bytes)
-
-
-def _asks_version(context: Context, kernel: str) -> bool:
-    """Whether a Python file names what says PyTorch's version; else nothing comes of telling it another one."""
-    file = context.kernel(kernel).model_new
-    return file is not None and bool(VERSION_NAMED.search((context.root / file).read_text("utf-8")))
 
 
 def plan_jobs(

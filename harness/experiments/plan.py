@@ -1,22 +1,21 @@
 """Which experiments the records of a run call for: a pure function of them.
 
-A suspect is a kernel on a workload and device of which something moved between environments, or is wrong. Of a
-kernel's suspects on a device the smallest workload is taken, since what is found there is nearly always what is wrong
-with the others, unless the user says otherwise. Where nothing moved and nothing is wrong, nothing is run.
+A suspect is a kernel on a workload and device that changed between environments, or that is incorrect. Of a kernel's
+suspects on a device the smallest workload is taken, because what is found there is nearly always what is wrong with the
+others, unless the user says otherwise. Where nothing changed and nothing is incorrect, nothing is run.
 
-This screens; it judges no cause. What a cause is, `reports` says, from the records that the experiments leave.
+This screens, and judges no cause. `reports` says what a cause is, from the records that the experiments leave.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from harness.schema.environment_records import BuildRecord, EnvironmentRecord
-from harness.schema.experiment_records import ConditionsExperiment, ConditionsRecord
+from harness.schema.experiment_records import ConditionsExperiment, ConditionsRecord, ExperimentFactor
 from harness.schema.records import ENDED_BADLY, Device, RecipeResult, TargetResult, ValidationRecord
 from harness.schema.run_records import Cell, RunRecord
 from harness.stats.outputs import errors_moved
@@ -27,14 +26,10 @@ UPCAST: tuple[ConditionsExperiment, ...] = ("wider",)  # of kernels in Python, w
 LENGTHS: tuple[ConditionsExperiment, ...] = ("lengths",)  # of kernels that take any sequence length
 TRIALS = 5
 SEQUENCE_TRIALS, SEQUENCE_RECIPES = 4, 2  # of a sequence of calls, and how many sequences
-CHANCE = 0.05  # at which an error that moved is worth a look; over the page, `reports` decides
-# Of a validation's message, which may begin with the recipe; and a name, a module or a colon that is not there.
-NEVER_LOADED = re.compile(
-    rf"^(\w+: )?({protocol.LOADING}\S+|{protocol.CONSTRUCTING}|{protocol.MAKING}\S+) raised "
-    r"|is missing the required \"forward\" function"
-    r"|raised (ModuleNotFoundError|ImportError|NameError|UnboundLocalError|SyntaxError|IndentationError|TabError): "
-)
+CHANCE = 0.05  # at which an error that changed is worth a look; over the page, `reports` decides
 CAN_RUN = (*protocol.RAN, *ENDED_BADLY)
+Builds = Mapping[str, BuildRecord | None]  # of one kernel, by environment
+Stacks = Mapping[str, EnvironmentRecord]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +42,15 @@ class Focus:
     devices: tuple[Device, ...] = ()
     everything: bool = False
 
+    def admits_environment(self, environment: str) -> bool:
+        named = (environment == torch or environment.startswith(f"torch{torch}-") for torch in self.torches)
+        return not self.torches or any(named)
+
+    def admits(self, run: RunRecord, kernel: str, workload: str, device: Device) -> bool:
+        names = {name for each in run.workloads if each.id == workload for name in (each.id, each.name)}
+        wanted = (self.kernels, {kernel}), (self.workloads, names), (self.devices, {device})
+        return all(not chosen or bool(known & set(chosen)) for chosen, known in wanted)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
@@ -57,12 +61,11 @@ class Case:
     device: Device
     environments: tuple[str, ...]  # the baseline first
     reasons: tuple[str, ...]
-    trials: dict[str, tuple[int, ...]]  # by recipe: those that failed, or whose bits moved, before others
-    machine_code_moved: bool | None  # None: it is not known
+    trials: dict[str, tuple[int, ...]]  # by recipe: those that failed, or whose bits changed, before others
     failing: dict[str, tuple[int, ...]] = field(default_factory=dict)  # by recipe: trials that fail somewhere
-    # Of each environment: whose variables are tried there; and which versions its kernel in Python is told, the true
-    # one first.
-    others: dict[ConditionsExperiment, dict[str, tuple[str, ...]]] = field(default_factory=dict)
+    factors: dict[str, tuple[ExperimentFactor, ...]] = field(
+        default_factory=dict
+    )  # by environment: in what the first differs
     experiments: tuple[ConditionsExperiment, ...] = EXPERIMENTS
 
     @property
@@ -76,8 +79,10 @@ class Case:
     def id(self) -> str:
         return f"{self.kernel}/{self.workload}/{self.device}"
 
-    def others_in(self, environment: str) -> dict[ConditionsExperiment, tuple[str, ...]]:
-        return {name: found for name, others in self.others.items() if (found := others.get(environment))}
+    @property
+    def factor_cells(self) -> list[tuple[ExperimentFactor, Cell]]:
+        """Return every factor to vary, with the cell that is compared with the first environment's."""
+        return [(factor, cell) for cell in self.cells for factor in self.factors.get(cell.environment, ())]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,116 +98,138 @@ def plan_experiments(
     focus: Focus | None = None,
     environments: Sequence[EnvironmentRecord] = (),
 ) -> Planned:
-    """The cases of a run's suspects, in the order of the run's kernels."""
+    """Return the cases of a run's suspects, in the order of the run's kernels."""
     focus = focus or Focus()
     known = {(v.kernel, v.workload, v.device, v.environment): v for v in validations}
     built = {(b.kernel, b.device, b.environment): b for b in builds}
-    groups: dict[tuple[str, Device], list[Case]] = {}
+    stacks = {each.id: each for each in environments}
+    suspects: dict[tuple[str, Device], list[Case]] = {}
     notes: list[str] = []
     for kernel, workload, device in dict.fromkeys((c.kernel, c.workload, c.device) for c in run.cells):
-        if kernel in run.pytorch or not is_wanted(run, focus, kernel, workload, device):
+        if kernel in run.pytorch or not focus.admits(run, kernel, workload, device):
             continue
         rows = [known[key] for e in run.environments if (key := (kernel, workload, device, e)) in known]
-        codes = {r.environment: built.get((kernel, device, r.environment)) for r in rows}
-        case, note = _case(run.baseline, rows, codes, focus)
-        if case is not None:
-            case = replace(case, others=_others(case.environments, environments, python=workload in run.problems))
-            crashed = any(row.status == protocol.CRASHED and row.environment in case.environments for row in rows)
-            if case.failing or (crashed and workload not in run.problems):
-                more = UPCAST if workload in run.problems else LENGTHS
-                case = replace(case, experiments=(*case.experiments, *more))
-            groups.setdefault((kernel, device), []).append(case)
-        if note:
-            notes.append(f"{kernel}/{workload}/{device}: {note}")
+        codes = {row.environment: built.get((kernel, device, row.environment)) for row in rows}
+        reasons = _find_reasons(run.baseline, rows, codes, focus)
+        chosen = _choose_rows(run.baseline, rows, reasons, focus)
+        problem = _find_obstacle(rows, chosen, reasons)
+        if problem:
+            notes.append(f"{kernel}/{workload}/{device}: {problem}")
+        elif reasons:
+            chosen = [row for row in chosen if row.status in CAN_RUN]
+            case = _make_case(chosen, reasons, codes, stacks, python=workload in run.problems)
+            suspects.setdefault((kernel, device), []).append(case)
     flops = {w.id: math.inf if w.flops is None else w.flops for w in run.workloads}
     cases: list[Case] = []
-    for (kernel, device), suspects in groups.items():
-        suspects.sort(key=lambda case: flops.get(case.workload, math.inf))  # stable: of equals the run's first
+    for (kernel, device), found in suspects.items():
+        found.sort(key=lambda case: flops.get(case.workload, math.inf))  # stable: of equals the run's first
         every = focus.everything or bool(focus.workloads)
-        cases += suspects if every else suspects[:1]
-        if not every and suspects[1:]:
-            left = ", ".join(case.workload for case in suspects[1:])
+        cases += found if every else found[:1]
+        if not every and found[1:]:
+            left = ", ".join(case.workload for case in found[1:])
             notes.append(
-                f"{kernel}/{device}: {suspects[0].workload}, the smallest suspect, stands for {left} "
+                f"{kernel}/{device}: {found[0].workload}, the smallest suspect, stands for {left} "
                 "(--workload NAME or --all explains these too)"
             )
     return Planned(cases=tuple(cases), notes=tuple(notes))
 
 
-def is_wanted(run: RunRecord, focus: Focus, kernel: str, workload: str, device: Device) -> bool:
-    names = next({w.id, w.name} for w in run.workloads if w.id == workload)
-    asked = (focus.kernels, {kernel}), (focus.workloads, names), (focus.devices, {device})
-    return all(not wanted or bool(found & set(wanted)) for wanted, found in asked)
-
-
-def _case(
-    baseline: str, rows: list[ValidationRecord], codes: dict[str, BuildRecord | None], focus: Focus
-) -> tuple[Case | None, str]:
-    """The case of one kernel, workload and device, or why there is none ('' where nothing calls for one)."""
+def _find_reasons(baseline: str, rows: Sequence[ValidationRecord], codes: Builds, focus: Focus) -> dict[str, list[str]]:
+    """Return what calls for experiments on one kernel, workload and device, by environment."""
     base = next((row for row in rows if row.environment == baseline), None)
-    others = [row for row in rows if row is not base and is_one_of(row.environment, focus.torches)]
     reasons: dict[str, list[str]] = {}
-    for row in [*([base] if base else []), *others]:
-        faults = _faults(row)
+    for row in rows:
+        if row is not base and not focus.admits_environment(row.environment):
+            continue
+        faults = _find_faults(row)
         if base is not None and row is not base:
-            faults += moves(base, row, codes[baseline], codes[row.environment])
+            faults += find_changes(base, row, codes[baseline], codes[row.environment])
         if faults:
             reasons[row.environment] = faults
+    return reasons
+
+
+def _choose_rows(
+    baseline: str, rows: Sequence[ValidationRecord], reasons: Mapping[str, object], focus: Focus
+) -> list[ValidationRecord]:
+    """Return the baseline's row, and those of environments in which something changed; of another one, if none did."""
+    base = [row for row in rows if row.environment == baseline]
+    others = [row for row in rows if row not in base and focus.admits_environment(row.environment)]
+    return [*base, *([row for row in others if row.environment in reasons] or others[:1])]
+
+
+def _find_obstacle(
+    rows: Sequence[ValidationRecord], chosen: Sequence[ValidationRecord], reasons: Mapping[str, object]
+) -> str:
+    """Return why no experiment can run on a suspect; '' where one can, and of what is none."""
     if not reasons:
-        return None, ""
+        return ""
     if not any(map(_loads, rows)):
-        return None, "no experiment can run: the kernel loads in no environment"
-    moved = [row for row in others if row.environment in reasons] or others[:1]
-    asked = [*([base] if base else []), *moved]
-    chosen = [row for row in asked if row.status in CAN_RUN]
-    if not any(row.environment in reasons for row in chosen):
-        statuses = "; ".join(f"{row.environment}: {row.status.replace('_', ' ')}" for row in asked if row not in chosen)
-        return None, f"no experiment can run where something moved ({statuses})"
-    first = chosen[0]
-    machine = [same_machine_code(codes[first.environment], codes[row.environment]) for row in chosen[1:]]
-    case = Case(
-        kernel=first.kernel,
-        workload=first.workload,
-        device=first.device,
-        environments=tuple(row.environment for row in chosen),
-        reasons=tuple(f"{environment}: {'; '.join(faults)}" for environment, faults in reasons.items()),
-        trials={
-            **{recipe: choose_trials(recipe, chosen) for recipe in (*protocol.RECIPES, *protocol.EXTRA_RECIPES)},
-            **dict.fromkeys(protocol.SCALED_RECIPES, choose_trials(protocol.RECIPES[0], chosen)),
-        },
-        failing={recipe: trials for recipe in protocol.RECIPES if (trials := failing_somewhere(recipe, chosen))},
-        machine_code_moved=None if None in machine or not machine else not all(machine),
-    )
-    return case, ""
+        return "no experiment can run: the kernel loads in no environment"
+    if any(row.environment in reasons and row.status in CAN_RUN for row in chosen):
+        return ""
+    left = [f"{row.environment}: {row.status.replace('_', ' ')}" for row in chosen if row.status not in CAN_RUN]
+    return f"no experiment can run where something moved ({'; '.join(left)})"
 
 
 def _loads(row: ValidationRecord) -> bool:
-    """Whether there was something to call: it was built, and loading it did not fail."""
-    return row.status != protocol.BUILD_FAILED and not (
-        row.status == protocol.CRASHED and NEVER_LOADED.search(row.message)
+    """Return whether there was something to call: the kernel was built, and loading it did not fail."""
+    return row.status != protocol.BUILD_FAILED and (row.loads or row.status != protocol.CRASHED)
+
+
+def _make_case(
+    rows: Sequence[ValidationRecord],
+    reasons: Mapping[str, Sequence[str]],
+    codes: Builds,
+    stacks: Stacks,
+    *,
+    python: bool,
+) -> Case:
+    """Return the case of the rows that can run. `python`: the kernel is a file in Python."""
+    first = rows[0]
+    failing = {recipe: trials for recipe in protocol.RECIPES if (trials := failing_somewhere(recipe, rows))}
+    crashed = any(row.status == protocol.CRASHED for row in rows)
+    more: tuple[ConditionsExperiment, ...] = ()
+    if python and failing:
+        more = UPCAST
+    elif not python and (failing or crashed):
+        more = LENGTHS
+    return Case(
+        kernel=first.kernel,
+        workload=first.workload,
+        device=first.device,
+        environments=tuple(row.environment for row in rows),
+        reasons=tuple(f"{environment}: {'; '.join(faults)}" for environment, faults in reasons.items()),
+        trials={
+            **{recipe: choose_trials(recipe, rows) for recipe in (*protocol.RECIPES, *protocol.EXTRA_RECIPES)},
+            **dict.fromkeys(protocol.SCALED_RECIPES, choose_trials(protocol.RECIPES[0], rows)),
+        },
+        failing=failing,
+        factors={
+            row.environment: _find_factors(first.environment, row.environment, codes, stacks, python=python)
+            for row in rows[1:]
+        },
+        experiments=(*EXPERIMENTS, *more),
     )
 
 
-def _others(
-    environments: Sequence[str], records: Sequence[EnvironmentRecord], *, python: bool
-) -> dict[ConditionsExperiment, dict[str, tuple[str, ...]]]:
-    variables = _that_differ(environments, {each.id: each.variables for each in records})
-    torch = {each.id: each.observed.torch for each in records if each.observed is not None}
-    versions = _that_differ(environments, torch) if python and set(environments) <= set(torch) else {}
-    told = {name: tuple(torch[each] for each in (name, *others)) for name, others in versions.items() if others}
-    return {"variables": variables, "version": told}
-
-
-def _that_differ(environments: Sequence[str], what: Mapping[str, object]) -> dict[str, tuple[str, ...]]:
-    """Of the baseline all others that have another one, of those the baseline."""
-    base, *others = environments
-    differ = [each for each in others if what.get(each) != what.get(base)]
-    return {base: tuple(differ), **{each: (base,) for each in differ}}
+def _find_factors(base: str, this: str, codes: Builds, stacks: Stacks, *, python: bool) -> tuple[ExperimentFactor, ...]:
+    """Return in which factors two environments differ that can be varied in both."""
+    found = []
+    if same_machine_code(codes[base], codes[this]) is False:
+        found.append(ExperimentFactor.CODE)
+    one, two = stacks.get(base), stacks.get(this)
+    if one is not None and two is not None:
+        if one.variables != two.variables:
+            found.append(ExperimentFactor.VARIABLES)
+        if python and one.observed and two.observed and one.observed.torch != two.observed.torch:
+            found.append(ExperimentFactor.VERSION)
+    return tuple(found)
 
 
 def sequences(case: Case, inputs: ConditionsRecord | None) -> dict[str, tuple[int, ...]]:
-    """By recipe, the trials of a sequence of calls: what failed in validation, then in the experiment on inputs, else
-    where something moved. The first is the one that is asked about: it is called before all others."""
+    """Return, by recipe, the trials of a sequence of calls: what failed in validation, then in the experiment on
+    inputs, else where something changed. The first is the one that is asked about: it is called before all others."""
     chosen = dict(case.failing)
     for result in inputs.results if inputs is not None else []:
         plain = result.condition.as_laid_out
@@ -218,19 +245,15 @@ def sequences(case: Case, inputs: ConditionsRecord | None) -> dict[str, tuple[in
     }
 
 
-def is_one_of(environment: str, torches: tuple[str, ...]) -> bool:
-    return not torches or any(environment == t or environment.startswith(f"torch{t}-") for t in torches)
-
-
 def results_of(
     record: ValidationRecord, subject: str = protocol.KERNEL
 ) -> dict[str, tuple[RecipeResult, TargetResult]]:
-    """A target's results, each with its recipe, by the recipe's name."""
+    """Return a target's results, each with its recipe, by the recipe's name."""
     return {r.recipe: (r, result) for r in record.recipes for result in r.targets if result.target == subject}
 
 
-def _faults(record: ValidationRecord) -> list[str]:
-    """What is wrong with it on its own."""
+def _find_faults(record: ValidationRecord) -> list[str]:
+    """Return what is wrong with it on its own."""
     faults = []
     if record.status in (protocol.WRONG, *ENDED_BADLY):
         faults.append(record.status.replace("_", " "))
@@ -242,14 +265,14 @@ def _faults(record: ValidationRecord) -> list[str]:
     return faults
 
 
-def moves(
+def find_changes(
     base: ValidationRecord,
     row: ValidationRecord,
     base_build: BuildRecord | None,
     build: BuildRecord | None,
     subject: str = protocol.KERNEL,
 ) -> list[str]:
-    """What is not as in the baseline, of a kernel or, `model`, of an operator of PyTorch's."""
+    """Return what is not as in the baseline, of a kernel or, `model`, of an operator of PyTorch's."""
     changes: list[str] = []
     if protocol.NOT_RUN in (base.status, row.status):
         return changes
@@ -280,14 +303,14 @@ def moves(
 
 
 def same_machine_code(one: BuildRecord | None, other: BuildRecord | None) -> bool | None:
-    """Whether two builds hold the same instructions; None where that is not known, as of a Python kernel."""
+    """Return whether two builds hold the same instructions; None where that is not known, as of a Python kernel."""
     if one is None or other is None or not one.own_objects or not other.own_objects:
         return None
     return one.own_objects == other.own_objects
 
 
 def failing_trials(record: ValidationRecord, recipe: str) -> list[int]:
-    """Trials of a recipe in which the kernel's error is more than rounding costs."""
+    """Return the trials of a recipe in which the kernel's error is more than rounding costs."""
     result = results_of(record).get(recipe)
     return [
         trial
@@ -303,7 +326,7 @@ def failing_somewhere(recipe: str, rows: Sequence[ValidationRecord]) -> tuple[in
 
 
 def choose_trials(recipe: str, rows: Sequence[ValidationRecord], count: int = TRIALS) -> tuple[int, ...]:
-    """`count` trials: those that fail somewhere first, then those whose bits differ, then from the first on."""
+    """Return `count` trials: those that fail somewhere first, then those whose bits differ, then from the first on."""
     results = [by_recipe[recipe] for row in rows if recipe in (by_recipe := results_of(row))]
     digests = zip_longest(*(target.output_sha256 for _, target in results))
     differing = [trial for trial, seen in enumerate(digests) if len({d for d in seen if d is not None}) > 1]

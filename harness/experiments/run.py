@@ -1,22 +1,20 @@
 """Experiments on a finished run: what its records call for, and is not recorded yet.
 
-Each step leaves its records at once, so that what was interrupted goes on where it stopped.
+Each experiment leaves its records at once, so what was interrupted goes on where it stopped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from harness.experiments.checkers import checkers_key, run_checkers
 from harness.experiments.conditions import conditions_key, run_conditions
-from harness.experiments.jobs import Others, Trials, jobs_of
-from harness.experiments.plan import Case, Focus, Planned, is_one_of, is_wanted, plan_experiments, sequences
+from harness.experiments.factors import FactorExperiment
+from harness.experiments.jobs import Trials, jobs_of
+from harness.experiments.plan import Case, Focus, Planned, plan_experiments, sequences
 from harness.experiments.profile import profile_key, run_profile
-from harness.experiments.swap import run_swap, swap_inputs, swap_key
 from harness.progress import Display
 from harness.run.context import Context
 from harness.run.memo import is_recorded
@@ -24,49 +22,46 @@ from harness.schema.experiment_records import (
     CheckersRecord,
     ConditionsExperiment,
     ConditionsRecord,
+    FactorRecord,
     ProfileRecord,
-    SwapRecord,
 )
-from harness.schema.records import Device, Outcome, ValidationRecord
+from harness.schema.records import Outcome
 from harness.schema.run_records import Cell
 from harness.schema.storage import Run, load_record
 from harness.stats.screen import Profiled, moved_targets
 from harness.worker import protocol
 
 CHECKERS = "checkers"
-AnyExperiment = TypeVar("AnyExperiment", CheckersRecord, ConditionsRecord, ProfileRecord, SwapRecord)
+CHANGED = tuple({protocol.OK, other} for other in (protocol.WRONG, protocol.CRASHED, protocol.UNSUPPORTED))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
-    """One thing to run, and where what it gives is stored. Nothing is run where all of it is there already."""
+class Experiment:
+    """Something to run on one cell, which is not recorded: `run` gives each record with its place."""
 
     what: str
-    device: Device
+    cell: Cell
     run: Callable[[], list[tuple[Path, Outcome]]]
-
-
-MOVED = tuple({protocol.OK, other} for other in (protocol.WRONG, protocol.CRASHED, protocol.UNSUPPORTED))
 
 
 def planned(run: Run, focus: Focus | None = None) -> Planned:
     return plan_experiments(run.load(), run.validations(), run.builds(), focus, list(run.environments()))
 
 
-def slowed(run: Run, focus: Focus) -> list[Profiled]:
-    """The targets to profile since their times or their memory moved, of those that the user wants explained."""
+def find_slowed(run: Run, focus: Focus) -> list[Profiled]:
+    """Return the targets to profile because their times or their memory changed, of those that the user wants."""
     record = run.load()
     return [
         target
         for target in moved_targets(record, list(run.launches()))
-        if is_wanted(record, focus, target.kernel, target.workload, target.device)
-        and is_one_of(target.environments[1], focus.torches)
+        if focus.admits(record, target.kernel, target.workload, target.device)
+        and focus.admits_environment(target.environments[1])
     ]
 
 
 def calls_operators(run: Run, cases: Sequence[Case]) -> list[Profiled]:
-    """Kernels in Python, or with a binding of their own, whose outputs moved, or which end in one environment alone:
-    which of PyTorch's operators they run in either shows why."""
+    """Return kernels in Python, or with a binding of their own, whose outputs changed, or which end in one environment
+    only: which of PyTorch's operators they run in either shows why."""
     problems = run.load().problems
     binding = {(build.kernel, build.device) for build in run.builds() if build.binds_itself}
     status = {cell_id(record): record.status for record in run.validations()}
@@ -82,135 +77,136 @@ def calls_operators(run: Run, cases: Sequence[Case]) -> list[Profiled]:
         for case in cases
         if case.workload in problems or (case.kernel, case.device) in binding
         for cell in case.cells[1:]
-        if {status.get(cell_id(case.cells[0])), status.get(cell_id(cell))} in MOVED
+        if {status.get(cell_id(case.cells[0])), status.get(cell_id(cell))} in CHANGED
     ]
 
 
 def unexplained(run: Run) -> bool:
-    """Whether a run's records call for experiments that it does not hold."""
+    """Return whether a run's records call for experiments that it does not hold."""
     cases = planned(run).cases
-    wanted = [
-        _path(run, cell, name)
-        for case in cases
-        for cell in case.cells
-        for name in (*case.experiments, "history", *case.others_in(cell.environment))
+    wanted: list[tuple[Cell, str]] = [
+        (cell, name) for case in cases for cell in case.cells for name in (*case.experiments, "history")
     ]
-    wanted += [_path(run, case.cells[-1], CHECKERS) for case in cases]
-    wanted += [run.swap_path(case.kernel, case.device, case.workload) for case in cases if case.machine_code_moved]
-    wanted += [
-        _path(run, cell, target.experiment)
-        for target in (*slowed(run, Focus()), *calls_operators(run, cases))
-        for cell in target.cells
-    ]
-    return any(not path.exists() for path in wanted)
+    wanted += [(case.cells[-1], CHECKERS) for case in cases]
+    wanted += [(cell, factor.value) for case in cases for factor, cell in case.factor_cells]
+    profiled = (*find_slowed(run, Focus()), *calls_operators(run, cases))
+    wanted += [(cell, target.experiment) for target in profiled for cell in target.cells]
+    return any(not _path(run, cell, name).exists() for cell, name in wanted)
 
 
-def cell_id(record: Cell | ValidationRecord) -> tuple[str, str, str, Device]:
-    return record.environment, record.kernel, record.workload, record.device
+def cell_id(record: Cell | Outcome) -> tuple[str, ...]:
+    return tuple(getattr(record, name) for name in ("environment", "kernel", "workload", "device"))
 
 
 def explain(context: Context, display: Display, focus: Focus) -> int:
-    """Run what the records of the context's run call for. Returns the number of experiments that were run."""
+    """Run what the records of the context's run call for. Return the number of records."""
     suspects = planned(context.run, focus)
     done = 0
     for note in suspects.notes:
         display.note(f"not explained: {note}")
     for case in suspects.cases:
-        case = _where_it_was_built(context, case)
+        case = _keep_built(context, case)
         for reason in case.reasons:
             display.note(f"explaining {case.id}: {reason}")
-        done += _run(context, display, steps(context, case))
-    for target in (*slowed(context.run, focus), *calls_operators(context.run, suspects.cases)):
-        done += _run(context, display, profiles(context, target))
+        done += _run_all(context, display, list_experiments(context, case))
+    for target in (*find_slowed(context.run, focus), *calls_operators(context.run, suspects.cases)):
+        done += _run_all(context, display, list_profiles(context, target))
     return done
 
 
-def _run(context: Context, display: Display, steps: Iterable[Step]) -> int:
-    """Each leaves its records at once. Returns the number of records."""
+def _run_all(context: Context, display: Display, experiments: Iterable[Experiment]) -> int:
+    """Run experiments, each of which leaves its records at once. Return the number of records."""
     done = 0
-    for step in steps:
-        with context.hold(step.device):
-            for path, record in step.run():
-                context.save(path, record)
-                done += 1
-        display.note(f"ran {step.what}")
+    for experiment in experiments:
+        with context.hold(experiment.cell.device):
+            done += run_experiment(context, experiment)
+        display.note(f"ran {experiment.what}")
     return done
 
 
-def steps(context: Context, case: Case) -> Iterator[Step]:
-    """Everything that a case calls for and the run lacks."""
-    run, cells = context.run, case.cells
-    for cell in cells:
-        if (step := conditions_step(context, cell, case.experiments, case.trials)) is not None:
+def run_experiment(context: Context, experiment: Experiment) -> int:
+    """Run one experiment and save its records. Return their number."""
+    records = experiment.run()
+    for path, record in records:
+        context.save(path, record)
+    return len(records)
+
+
+def list_experiments(context: Context, case: Case) -> Iterator[Experiment]:
+    """Yield everything that a case calls for and the run lacks."""
+    run = context.run
+    for cell in case.cells:
+        if (step := plan_conditions(context, cell, case.experiments, case.trials)) is not None:
             yield step
         inputs = _path(run, cell, "inputs")  # what the first ones gave is recorded by now
         trials = sequences(case, load_record(inputs, ConditionsRecord) if inputs.exists() else None)
-        others = case.others_in(cell.environment)
-        if (step := conditions_step(context, cell, ["history", *others], trials, others)) is not None:
+        if (step := plan_conditions(context, cell, ["history"], trials)) is not None:
             yield step
-    if case.machine_code_moved and len(cells) > 1:
-        path = run.swap_path(case.kernel, case.device, case.workload)
-        place = case.kernel, case.workload, case.device, case.environments
-        info, builds = swap_inputs(context, *place)
-        if not is_recorded(context, path, SwapRecord, swap_key(context, builds, info)):
-            yield _single(f"swap: {case.id}", case.device, path, partial(run_swap, context, *place))
-    # What they look for stands in the source: one environment is enough, the one in which something moved.
-    for cell in cells[-1:]:
+    for factor, cell in case.factor_cells:
+        one = FactorExperiment(
+            context=context, factor=factor, cell=cell, baseline=case.environments[0], failing=case.failing
+        )
+        if not is_recorded(context, one.path, FactorRecord, one.key):
+            yield _make_single(f"{factor.value}: {cell.id}", cell, one.path, one.run)
+    # What they look for stands in the source: one environment is enough, the one in which something changed.
+    for cell in case.cells[-1:]:
         path = _path(run, cell, CHECKERS)
         if not is_recorded(context, path, CheckersRecord, checkers_key(context, cell)):
-            yield _single(f"{CHECKERS}: {cell.id}", cell.device, path, partial(run_checkers, context, cell))
+
+            def check(cell: Cell = cell) -> Outcome:
+                return run_checkers(context, cell)
+
+            yield _make_single(f"{CHECKERS}: {cell.id}", cell, path, check)
 
 
-def profiles(context: Context, target: Profiled) -> Iterator[Step]:
-    """Where a target's time goes, in both environments."""
+def list_profiles(context: Context, target: Profiled) -> Iterator[Experiment]:
+    """Yield what tells where a target's time goes, in both environments."""
     for cell in target.cells:
         if (cell.environment, cell.kernel, cell.device) not in context.builds:
             continue  # an `eval`'s baseline, measured by another run
         path = _path(context.run, cell, target.experiment)
         if not is_recorded(context, path, ProfileRecord, profile_key(context, cell, target.target)):
-            what = f"profile of {target.target}: {cell.id}"
-            yield _single(what, target.device, path, partial(run_profile, context, cell, target.target))
+
+            def profile(cell: Cell = cell) -> Outcome:
+                return run_profile(context, cell, target.target)
+
+            yield _make_single(f"profile of {target.target}: {cell.id}", cell, path, profile)
 
 
-def _single(what: str, device: Device, path: Path, make: Callable[[], Outcome]) -> Step:
-    return Step(what=what, device=device, run=lambda: [(path, make())])
+def _make_single(what: str, cell: Cell, path: Path, make: Callable[[], Outcome]) -> Experiment:
+    return Experiment(what=what, cell=cell, run=lambda: [(path, make())])
 
 
-def conditions_step(
-    context: Context,
-    cell: Cell,
-    experiments: Iterable[ConditionsExperiment],
-    trials: Trials,
-    others: Others | None = None,
-) -> Step | None:
-    """Those of the experiments on a cell that are not recorded, in this run or in another; None for none."""
+def plan_conditions(
+    context: Context, cell: Cell, experiments: Iterable[ConditionsExperiment], trials: Trials
+) -> Experiment | None:
+    """Return those of the experiments on a cell that are not recorded, in this run or in another; None for none."""
 
     def is_known(name: ConditionsExperiment) -> bool:
-        key = conditions_key(context, cell, jobs_of(context, cell, [name], trials, others))
+        key = conditions_key(context, cell, jobs_of(context, cell, [name], trials))
         return is_recorded(context, _path(context.run, cell, name), ConditionsRecord, key)
 
     missing = [name for name in experiments if not is_known(name)]
 
     def run() -> list[tuple[Path, Outcome]]:
-        records = run_conditions(context, cell, missing, trials, others)
+        records = run_conditions(context, cell, missing, trials)
         return [(_path(context.run, cell, record.experiment), record) for record in records]
 
-    return Step(what=f"{', '.join(missing)}: {cell.id}", device=cell.device, run=run) if missing else None
+    return Experiment(what=f"{', '.join(missing)}: {cell.id}", cell=cell, run=run) if missing else None
 
 
 def _path(run: Run, cell: Cell, experiment: str) -> Path:
     return run.experiment_path(cell.environment, cell.kernel, cell.device, cell.workload, experiment)
 
 
-def _where_it_was_built(context: Context, case: Case) -> Case:
-    """Without environments that this run did not measure itself: an `eval`'s baseline is stored elsewhere."""
+def _keep_built(context: Context, case: Case) -> Case:
+    """Return the case without environments that this run did not measure itself: an `eval`'s baseline is stored
+    elsewhere."""
+    builds = {e: context.builds.get((e, case.kernel, case.device)) for e in case.environments}
     ready = tuple(
-        environment
-        for environment in case.environments
-        if (environment, case.kernel, case.device) in context.builds
-        and context.environment_ok(environment)
-        and context.builds[environment, case.kernel, case.device].status == protocol.OK
+        name
+        for name, build in builds.items()
+        if build is not None and build.status == protocol.OK and context.environment_ok(name)
     )
-    variables = case.others["variables"]
-    tried = {each: tuple(other for other in variables.get(each, ()) if other in ready) for each in ready}
-    return replace(case, environments=ready, others={**case.others, "variables": tried})
+    has_base = ready[:1] == case.environments[:1]
+    return replace(case, environments=ready, factors=case.factors if has_base else {})

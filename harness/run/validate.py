@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -204,7 +205,7 @@ def _judging(context: Context, cell: Cell) -> Judging | ValidationRecord:
     if environment.status != protocol.OK:
         return not_validated(context, cell, key, environment.message, protocol.BROKEN)
     if workload.problem and (store := context.stores[workload.id]).folder is None:
-        return not_validated(context, cell, key, store.why, store.status, store.fault)
+        return replace(not_validated(context, cell, key, store.why, store.status, store.fault), loads=False)
     info = plan.kernel(cell.kernel)
     identity = _identity(cell, info, workload, plan.tolerances, key)
     out = context.scratch(cell.environment, f"{_about(cell)}.out")
@@ -290,6 +291,7 @@ def _record(context: Context, judging: Judging, answer: Answer) -> ValidationRec
         return ValidationRecord(**identity, **fields_of(result), duration_s=duration_s)
     return ValidationRecord(
         **identity,
+        loads=candidate.loads if candidate else True,
         choice=candidate.choice[:500] if candidate else "",
         native=native_of(candidate) if candidate else {},
         arrays=str(arrays) if (context.run.folder / arrays).is_file() else None,

@@ -2,16 +2,16 @@
 
 experiments/<environment>/<kernel>-<device>/<workload>/<experiment>.json     ConditionsRecord, CheckersRecord
 experiments/<environment>/<kernel>-<device>/<workload>/profile-<target>.json ProfileRecord
-experiments/<environment>/<kernel>-<device>/<workload>/component.json         ComponentsRecord
-experiments/swap/<kernel>-<device>/<workload>.json                           SwapRecord
+experiments/<environment>/<kernel>-<device>/<workload>/<factor>.json          FactorRecord, also package-<name>.json
 """
 
 from __future__ import annotations
 
 from dataclasses import field
+from enum import Enum
 from typing import Literal
 
-from harness.schema.records import CellRecord, Device, Outcome, Record
+from harness.schema.records import CellRecord, Outcome, Record
 from harness.worker import wire
 from harness.worker.wire import Condition, Layout, Line, OperatorTime, Pattern, Site
 
@@ -19,26 +19,22 @@ __all__ = [
     "CheckerFinding",
     "CheckerResult",
     "CheckersRecord",
-    "ComponentResult",
-    "ComponentsRecord",
     "Condition",
     "ConditionResult",
     "ConditionsExperiment",
     "ConditionsRecord",
+    "ExperimentFactor",
+    "FactorRecord",
+    "FactorResult",
     "Layout",
     "Line",
     "OperatorTime",
     "Pattern",
     "ProfileRecord",
     "Site",
-    "SwapRecord",
-    "SwapResult",
-    "TargetSeen",
 ]
 
-ConditionsExperiment = Literal[
-    "repeat", "poison", "predecessor", "inputs", "history", "variables", "version", "wider", "lengths"
-]
+ConditionsExperiment = Literal["repeat", "poison", "predecessor", "inputs", "history", "wider", "lengths"]
 
 
 class ConditionResult(wire.JudgedRuns, kw_only=True):
@@ -57,61 +53,46 @@ class ConditionsRecord(CellRecord, kw_only=True):
     results: list[ConditionResult] = field(default_factory=list)
 
 
-class SwapResult(Outcome, kw_only=True):
-    """Object code that was built in one environment, run inside another."""
+class ExperimentFactor(str, Enum):
+    """What an experiment varies between two environments, while all else is held."""
 
-    code_from: str  # environment that compiled it
-    run_in: str  # environment that called it
-    runtime: str = ""  # the runtime library that was loaded, by file name
+    CODE = "code"  # object code
+    VARIABLES = "variables"  # environment variables, the number of threads among them
+    VERSION = "version"  # what a kernel in Python reads as PyTorch's version
+    PACKAGE = "package"  # one package beside PyTorch
+
+
+class FactorResult(Outcome, kw_only=True):
+    """What one target gave in one environment with the factor of one of the two."""
+
+    home: str  # environment whose rest it ran with
+    level: str  # environment whose object code, variables, version or package it ran with
+    target: str = ""  # '' where nothing could run there
+    environment: str = ""  # of a package: the environment that was made of the two
+    runtime: str = ""  # of object code: the runtime library that was loaded, by file name
     runs: int = 0
-    passed: int = 0
-    max_units: float | None = None
-    output_sha256: list[str] = field(default_factory=list)  # per trial, recipe after recipe
-
-
-class SwapRecord(Outcome, kw_only=True):
-    """All four combinations; `not_run` with the reason where the kernel's sources need PyTorch."""
-
-    kernel: str
-    workload: str
-    device: Device
-    key: str
-    trials: dict[str, int] = field(default_factory=dict)  # of each recipe: validation's first ones
-    results: list[SwapResult] = field(default_factory=list)
-    started_utc: str
-    duration_s: float
-
-
-class TargetSeen(Outcome, kw_only=True):
-    """One target in one environment: its outputs by the deciding rule, and its launches' medians and peaks."""
-
-    target: str
-    runs: int = 0
-    passed: int = 0
+    passed: int = 0  # by the deciding rule
     max_units: float | None = None
     output_sha256: list[str] = field(default_factory=list)  # per trial, recipe after recipe
     times_us: list[float] = field(default_factory=list)  # cold, of each launch; none where times were not asked for
     peaks_bytes: list[int] = field(default_factory=list)  # its calls' peak memory, of each launch that measured it
 
 
-class ComponentResult(Outcome, kw_only=True):
-    """One environment's PyTorch, and all else in it, with one package of the other's. Without a package: as it is."""
+class FactorRecord(CellRecord, kw_only=True):
+    """One factor of two environments: the level of either in either. `status` says whether it could be varied."""
 
-    package: str = ""
-    version: str = ""
-    torch_of: str
-    package_of: str
-    environment: str = ""  # where that was run; '' where it could not be
-    targets: list[TargetSeen] = field(default_factory=list)
-
-
-class ComponentsRecord(CellRecord, kw_only=True):
-    """Every package that differs from the baseline and can matter, exchanged both ways. `not_run` where none could."""
-
-    baseline: str
-    run: str = ""  # the run that measured it, below reports/runs
+    factor: ExperimentFactor
+    baseline: str  # the environment that is compared with the cell's
+    package: str = ""  # which one the factor is
+    versions: dict[str, str] = field(default_factory=dict)  # of the package, by level; '' where it is not there
+    run: str = ""  # the run that measured it, below reports/runs; '' this one
     timed: bool = False
-    results: list[ComponentResult] = field(default_factory=list)
+    results: list[FactorResult] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """Return the name of the record's file, which tells packages apart."""
+        return f"{self.factor.value}-{self.package}" if self.package else self.factor.value
 
 
 class CheckerFinding(Record):

@@ -19,14 +19,14 @@ from harness.worker import protocol, wire
 from harness.worker.protocol import DifferenceKind
 from harness.worker.wire import (
     Agreement,
-    CallMemory,
     KnownWrong,
     Load,
+    Memory,
     Outcome,
     OutputResult,
     RecipeResult,
     TargetResult,
-    TargetTiming,
+    Timing,
     Worst,
 )
 
@@ -34,7 +34,6 @@ __all__ = [
     "DEVICES",
     "ENDED_BADLY",
     "Agreement",
-    "CallMemory",
     "CellRecord",
     "Crossing",
     "CrossingRecord",
@@ -43,13 +42,14 @@ __all__ = [
     "KnownWrong",
     "LaunchRecord",
     "Load",
+    "Memory",
     "Outcome",
     "OutputResult",
     "RecipeResult",
     "Record",
     "Status",
     "TargetResult",
-    "TargetTiming",
+    "Timing",
     "TruthDifference",
     "ValidationRecord",
     "Worst",
@@ -91,6 +91,7 @@ class ValidationRecord(CellRecord, wire.JudgeResult, kw_only=True):
     decides: str  # the rule that decides: rounding, kernelbench or strict
     deterministic: bool = False  # whether other bits from run to run are a failure
     limits: dict[str, float]  # each rule's tolerance here
+    loads: bool = True  # whether the kernel could be called
     choice: str = ""  # of several ways the one that the kernel says it takes here
     # of a Python kernel: libraries of its own in its process, and digests of their code
     native: dict[str, str] = field(default_factory=dict)

@@ -38,10 +38,9 @@ from harness.schema.compiled_records import CompiledRecord
 from harness.schema.environment_records import BuildRecord, CeilingRecord, EnvironmentRecord
 from harness.schema.experiment_records import (
     CheckersRecord,
-    ComponentsRecord,
     ConditionsRecord,
+    FactorRecord,
     ProfileRecord,
-    SwapRecord,
 )
 from harness.schema.records import CrossingRecord, LaunchRecord, ValidationRecord
 from harness.schema.run_records import Cell, RunRecord
@@ -60,8 +59,7 @@ KINDS: dict[str, type[Message]] = {
     "conditions": ConditionsRecord,
     "checkers": CheckersRecord,
     "profile": ProfileRecord,
-    "swap": SwapRecord,
-    "components": ComponentsRecord,
+    "factor": FactorRecord,
     "compiled": CompiledRecord,
     "bisection": BisectionRecord,
     "sweep": SweepRecord,
@@ -160,7 +158,7 @@ def load_any(path: Path) -> Message:
     value = _load_json(path)
     kind = value.get("kind") if isinstance(value, dict) else None
     if kind not in KINDS:
-        raise RecordError(str(path), f"is not a record: its kind is {kind!r}")
+        raise RecordError(str(path), f"is no record of this version: its kind is {kind!r}")
     return parse_record(value, KINDS[kind], str(path))
 
 
@@ -246,9 +244,6 @@ class Run:
     def experiment_path(self, environment: str, kernel: str, device: str, workload: str, experiment: str) -> Path:
         """`experiment`: a name, or profile-<target>."""
         return self.folder / EXPERIMENTS / environment / f"{kernel}-{device}" / workload / f"{experiment}.json"
-
-    def swap_path(self, kernel: str, device: str, workload: str) -> Path:
-        return self.folder / EXPERIMENTS / "swap" / f"{kernel}-{device}" / f"{workload}.json"
 
     def check_place(self, path: Path, record: Message) -> None:
         """RecordError where a record stands under another one's name: it may be there twice."""

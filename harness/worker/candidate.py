@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from . import children, dtypes, integrity, kernels, native, protocol, tensors, wire
+from . import children, dtypes, integrity, kernels, native, protocol, tensors, versions, wire
 from . import workload as workloads
 from .loading import load_kernel
 
@@ -27,7 +27,10 @@ def candidate(request: wire.CandidateRequest) -> wire.CandidateResult:
     torch.set_num_threads(request.threads)
     workload = workloads.parse_workload(request.workload)
     result = wire.CandidateResult(protocol.OK)
+    if request.told:
+        versions.tell(request.kernel.model_new or "", request.told)
     replaced, mapped, started = integrity.Snapshot().replaced, native.mapped(), children.Children()
+    kernel = None
     try:
         kernel = load_kernel(request.kernel, workload)
         with concurrent.futures.ThreadPoolExecutor(max(1, request.threads)) as pool:
@@ -42,6 +45,8 @@ def candidate(request: wire.CandidateRequest) -> wire.CandidateResult:
                     rows.append(_trial(kernel, workload, arrays, request.kernel.device, folder, trial))
                     if (left := started.left()) is not None:
                         raise left
+        if request.told and not versions.read:
+            raise wire.Failed(protocol.NOT_RUN, "its file did not ask for PyTorch's version")
         if request.kernel.may_compile:
             result.native = native.brought(mapped)
         tampering = replaced()
@@ -49,6 +54,7 @@ def candidate(request: wire.CandidateRequest) -> wire.CandidateResult:
         result.message = tampering or getattr(kernel, "told", kernel.note)
     except wire.Failed as error:
         result.fail(error)
+        result.loads = kernel is not None and error.loads
     return result
 
 

@@ -18,7 +18,7 @@ from typing import Any, Callable, Iterator
 
 import torch
 
-from . import codec, integrity, kernels, poisoning, protocol, tensors, versions, wire
+from . import codec, integrity, kernels, poisoning, protocol, tensors, wire
 from . import workload as workloads
 from .loading import load_kernel
 
@@ -32,8 +32,6 @@ def conditions(request: wire.ConditionsRequest) -> wire.Outcome:
     if any(job.condition.site == "heap" for job in request.jobs):
         poisoning.keep_to_one_arena()
     workload = workloads.parse_workload(request.workload)
-    if told := request.jobs[0].condition.told:
-        versions.tell(request.kernel.model_new or "", told)
     replaced = integrity.Snapshot().replaced
     kernel = load_kernel(request.kernel, workload)
     device = request.kernel.device
@@ -132,7 +130,7 @@ def _run_job(job: Job) -> wire.JobResult:
     deadline = time.monotonic() + job.patience_s
     try:
         if job.condition.dtype:
-            assert isinstance(job.kernel, kernels.ModelKernel)
+            assert isinstance(job.kernel, kernels.Model)
             job.kernel.cast(job.condition.dtype)
         with beside:
             for trial in job.trials:
@@ -148,8 +146,6 @@ def _run_job(job: Job) -> wire.JobResult:
                         break
                 if _enough(result.ran, deadline):
                     break
-        if job.condition.told and not versions.read:
-            raise wire.Failed(protocol.NOT_RUN, "its file did not ask for PyTorch's version")
     except wire.Failed as error:
         result.fail(error)
         unusual = job.condition.layout != "contiguous" or bool(job.condition.dtype)

@@ -8,6 +8,8 @@ from typing import Iterator
 from . import blame, protocol, text, wire
 
 NO_FORWARD = 'is missing the required "forward" function'  # said of a module: no refusal of PyTorch's
+# Raised where a name, a module or a colon is not there: experiments have nothing to call.
+MISTAKES = (ImportError, NameError, SyntaxError)
 # Said by Triton 2.1 and 3.1: of a tensor on the CPU, of a machine without a GPU, of a tensor on the CPU beside a GPU.
 TRITON_NEEDS_GPU = ("Cannot find backend for cpu", "0 active drivers", "cannot be accessed from Triton (cpu tensor?)")
 
@@ -24,7 +26,8 @@ def failure(error: BaseException, doing: str) -> wire.Failed:
     if any(words in whole for words in TRITON_NEEDS_GPU):
         status, doing = protocol.UNSUPPORTED, f"Triton's kernels run on a GPU alone: {doing}"
     message = text.raised(error, doing, protocol.MESSAGE_CHARACTERS)
-    return wire.Failed(status, message, text.said(text.traceback_text)[-text.EXCERPT_CHARACTERS :])
+    loads = not issubclass(type(error), MISTAKES) and NO_FORWARD not in whole
+    return wire.Failed(status, message, text.said(text.traceback_text)[-text.EXCERPT_CHARACTERS :], loads=loads)
 
 
 @contextlib.contextmanager

@@ -43,11 +43,21 @@ class Reply(Message):
 
 
 class Failed(Exception):
-    """Ends what a task, or a part of it, was doing, with the status and the words that its `Outcome` gets."""
+    """Ends what a task, or a part of it, was doing, with the status and the words that its `Outcome` gets. `loads`:
+    whether the code under test can be called at all."""
 
-    def __init__(self, status: Status, message: str, log_excerpt: str = "", fault: Fault = Fault.SUBJECT) -> None:
+    def __init__(
+        self,
+        status: Status,
+        message: str,
+        log_excerpt: str = "",
+        fault: Fault = Fault.SUBJECT,
+        *,
+        loads: bool = True,
+    ) -> None:
         super().__init__(message)
         self.status, self.message, self.log_excerpt, self.fault = status, message, log_excerpt, fault
+        self.loads = loads
 
 
 class Outcome(Reply):
@@ -200,8 +210,6 @@ class Condition(Request):
     # what ran just before: '' nothing, 'fresh' a new process, 'unrelated' another operator, or a reference's name
     before: str = ""
     process: int = 0  # which of several fresh processes that all do the same
-    variables_of: str = ""  # the environment whose variables the process has; '' its own
-    told: str = ""  # what a kernel in Python reads as PyTorch's version, and nobody else; '' not told
     dtype: Literal["", "float64"] = ""  # to which inputs and weights are cast; '' as they are
     batch: int = 0  # of Q, K and V; 0: the workload's
     heads: int = 0  # of Q, K and V; 0: the workload's
@@ -351,8 +359,9 @@ class TargetResult(Outcome):
 class KnownWrong(Reply):
     """A known wrong answer that the judge made from the truth of the first trial, and whether the rule saw it."""
 
-    kind: str  # zeros, input, stale, scaled or row
+    kind: str  # zeros, input, previous, stale, short, ignored, scaled, added or row
     name: str
+    size: Optional[float]  # of what comes in sizes: a share
     seen: bool
     norm: str = ""  # the one that it is furthest beyond
     units: Optional[float] = None  # at least, where it was seen
@@ -377,7 +386,7 @@ class RecipeResult(Reply):
     formulas: Dict[str, bool] = field(default_factory=dict)
 
 
-class CallMemory(Reply):
+class Memory(Reply):
     """Of a target's calls in a process that called nothing before: bytes above what that had with its inputs."""
 
     # most at once, with the output. On the CPU resident memory, in any but the first call; on a GPU what PyTorch's
@@ -389,7 +398,7 @@ class CallMemory(Reply):
     outside_bytes: Optional[int] = None
 
 
-class TargetTiming(Outcome):
+class Timing(Outcome):
     """One target of one workload in one launch. Samples are in measured order. A reference's backward pass by itself is
     a target of its own, such as math.backward."""
 
@@ -432,7 +441,7 @@ class TargetTiming(Outcome):
     # less are not believed
     ordered_us: Optional[float] = None
     hot_ordered_us: Optional[float] = None  # the same, hot
-    memory: Optional[CallMemory] = None  # None where it was not measured, as in records from before it was
+    memory: Optional[Memory] = None  # None where it was not measured, as in records from before it was
     memory_message: str = ""  # why it was not
     # of a control: samples of the same reference in the references' process, in turns
     beside_us: List[float] = field(default_factory=list)
@@ -668,11 +677,13 @@ class BuildResult(Outcome):
 class CandidateRequest(CaseRequest):
     kernel: KernelRequest
     out: str
+    told: str = ""  # what a kernel in Python reads as PyTorch's version, and nothing else does; '' the true one
 
 
 class CandidateResult(Outcome):
     """A stranger's words: the code under test ran in the process that wrote it."""
 
+    loads: bool = True  # whether the kernel could be called
     choice: str = ""  # of several ways the one that the kernel says it takes here
     # of a Python kernel: libraries of its own in its process, and digests of their code
     native: Dict[str, str] = field(default_factory=dict)
@@ -727,7 +738,7 @@ class TimeResult(Outcome):
     # on the CPU: how many its own process kept busy at its end, while nothing was called
     idle_processors: Optional[float] = None
     sampling_s: Optional[float] = None  # time in which calls were warmed up or sampled
-    timings: List[TargetTiming] = field(default_factory=list)
+    timings: List[Timing] = field(default_factory=list)
 
 
 class OpenOrder(Request):
@@ -767,8 +778,8 @@ class CopyOrder(Request):
     contiguous: bool
 
 
-class ProcessUse(Reply):
-    """What a process says that it used: `harness.schema.records.TargetTiming` and `LaunchRecord` say what it is."""
+class Told(Reply):
+    """What a process says that it used: `harness.schema.records.Timing` and `LaunchRecord` say what it is."""
 
     busy_processors: float
     switches_per_ms: float

@@ -35,7 +35,7 @@ from harness.schema.run_records import Cell, GpuFacts, RunRecord, Selection
 from harness.schema.storage import Run, load_record, save_record
 from harness.tools import cache_folder, commit_of, lock_file
 from harness.worker import protocol
-from harness.workflow.components import exchange_components
+from harness.workflow.packages import exchange_packages
 
 
 def gpu_in_use(prepared: Prepared) -> GpuFacts | None:
@@ -113,7 +113,7 @@ def run_matrix(options: Options, selection: Selection, draft: Prepared | None = 
         try:
             codes = _finish(options, prepared, run, gpu)
             if options.explain:
-                exchange_components(options, selection, prepared, run, Focus(), measure)
+                exchange_packages(options, selection, prepared, run, Focus(), measure)
             settle(run)
         finally:
             run.sweep()
@@ -228,7 +228,7 @@ def run_explain(options: Options, selection: Selection, run: Run, focus: Focus) 
                 prepare_and_build(context, display)
                 store_problems(context, display)
                 _explain(context, display, focus)
-            exchange_components(options, selection, prepared, run, focus, measure, again=True)
+            exchange_packages(options, selection, prepared, run, focus, measure, again=True)
         finally:
             run.sweep()
     return _codes(run)

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from harness.schema.environment_records import BuildRecord, EnvironmentRecord
+from harness.schema.experiment_records import ExperimentFactor
 from harness.worker import protocol
 from reports import model
 from reports.attribute.causes import THIS
 from reports.attribute.cells import CellFacts
 from reports.attribute.experiments import CallOrder, Conditions, Finding, Spread, findings, settled, settles, silent
 from reports.attribute.messages import build_flags, faulted, mistaken, outlived, own_error
-from reports.attribute.trials import Exchange, Follows, Varied
+from reports.attribute.trials import Exchange, Follows
 from reports.compare.differences import PACKAGES, VARIABLE, Difference, differing
 from reports.compare.factors import Factor, build_inputs, machine_code, native_code
 from reports.compare.rows import KERNEL, OPERATOR
@@ -315,8 +316,8 @@ class CaseFacts:
         """The first cell whose kernel ran with both environments' variables in both. Where bits follow neither alone,
         they do not say which of the two moved the exactness."""
         for cell in self.cells:
-            found = cell.crossed(Varied.VARIABLES, lambda each: each.variables_of)
-            if found.follows not in (Follows.UNKNOWN, *([Follows.BOTH] if found.by_bits else [])):
+            found = cell.exchange(ExperimentFactor.VARIABLES)
+            if found and found.follows not in (Follows.UNKNOWN, *([Follows.BOTH] if found.by_bits else [])):
                 return cell, found
         return None
 
@@ -335,10 +336,10 @@ class CaseFacts:
     def told(self) -> tuple[CellFacts, Exchange] | None:
         """The first moved cell whose file was told either version in both environments, and was right and wrong there
         as in validation where it was told the true one."""
-        torch = [stack.observed.torch if stack and stack.observed else "" for stack in self.stacks]
-        whose = dict(zip(torch, self.environments, strict=True))
         for cell in self.moved:
-            found = cell.crossed(Varied.VERSION, lambda each: whose.get(each.told, ""))
+            found = cell.exchange(ExperimentFactor.VERSION)
+            if found is None:
+                continue
             unclear = (Follows.UNKNOWN, *([Follows.BOTH] if found.by_bits else []))
             home = [found.cells.get((name, name)) for name in self.environments]
             right = [each is not None and each.passed == each.runs for each in home]

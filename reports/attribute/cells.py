@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
-from harness.schema.experiment_records import Condition, ProfileRecord
+from harness.schema.experiment_records import ExperimentFactor, ProfileRecord
 from harness.schema.records import Crossing, RecipeResult, TargetResult, ValidationRecord
 from harness.schema.run_records import Cell
 from harness.stats.shrink import own_sizes
@@ -16,7 +16,7 @@ from reports import model
 from reports.attribute import experiments
 from reports.attribute.experiments import CallOrder, Checkers, Conditions, LengthTrials, Spread, fails, passes
 from reports.attribute.messages import died
-from reports.attribute.trials import Exchange, Follows, Varied, crossed, packages_of, swap_of
+from reports.attribute.trials import Exchange, Follows, Varied, exchange_of
 from reports.compare import correctness, factors
 from reports.compare.compiled import Compiled, pair
 from reports.compare.correctness import FAILED, target_of
@@ -343,26 +343,29 @@ class CellFacts:
         """Whether it is right everywhere, and only its exactness changed."""
         return self.verdict in model.EXACTNESS
 
+    def exchanges_of(self, factor: ExperimentFactor, kernel: str) -> list[Exchange]:
+        """Return the experiments of a factor in which this target ran."""
+        found = self.evidence.factors.get((self.row.environment, kernel, self.workload, self.row.device), [])
+        return [
+            exchange_of(record, path, self.target, self.by_bits)
+            for record, path in found
+            if record.factor is factor and record.baseline == self.row.baseline
+        ]
+
+    def exchange(self, factor: ExperimentFactor) -> Exchange | None:
+        """Return the experiment of a factor of which there is one."""
+        return next(iter(self.exchanges_of(factor, self.kernel)), None)
+
     @cached_property
     def swap(self) -> Exchange | None:
-        found = self.evidence.swaps.get((self.kernel, self.workload, self.row.device))
-        if found is None or self.row.kind != KERNEL:
-            return None
-        return replace(swap_of(*found, *self.environments), by_bits=self.by_bits)
-
-    def crossed(self, factor: Varied, whose: Callable[[Condition], str]) -> Exchange:
-        """Return the experiment of the factor's name."""
-        records = [(each.record, each.path) for each in self.of(factor.value)]
-        return crossed(factor, records, self.environments, whose, self.by_bits)
+        return self.exchange(ExperimentFactor.CODE) if self.row.kind == KERNEL else None
 
     @cached_property
     def exchanges(self) -> list[Exchange]:
         """Packages that were exchanged between both environments while this target ran."""
-        for kernel in dict.fromkeys((self.kernel, self.timed_with)):
-            found = self.evidence.components.get((self.row.environment, kernel, self.workload, self.row.device))
-            if found is not None and found[0].baseline == self.row.baseline:
-                return packages_of(*found, self.target, self.by_bits)
-        return []
+        kernels = dict.fromkeys((self.kernel, self.timed_with))
+        found = (self.exchanges_of(ExperimentFactor.PACKAGE, kernel) for kernel in kernels)
+        return next((each for each in found if each), [])
 
     def result_follows(self, exchange: Exchange) -> Follows:
         """Return what right and wrong follow, or bits where only exactness changed. What did not fail as it did in

@@ -299,7 +299,7 @@ def _wrong_later(others: Iterable[Conditions]) -> dict[tuple[str, str, str], set
     for conditions in others:
         for result in conditions.as_laid_out:
             condition = result.condition
-            if condition.site or condition.before == "fresh" or condition.variables_of:
+            if condition.site or condition.before == "fresh":
                 continue
             for inputs, outputs, within in zip(result.input_sha256, result.output_sha256, result.within, strict=False):
                 if len(outputs) > 1 and len(set(outputs)) == 1 and not any(within):

@@ -44,7 +44,7 @@ def package_answers(evidence: Evidence, rows: Sequence[Comparison]) -> list[Pack
     of_subjects = [row for row in rows if row.kind in SUBJECTS]
     found = [
         _answer(case, cell, each)
-        for case in (cases(evidence, of_subjects) if evidence.components else ())
+        for case in (cases(evidence, of_subjects) if evidence.factors else ())
         for cell in case.cells
         for each in cell.exchanges
     ]

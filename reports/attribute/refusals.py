@@ -296,9 +296,7 @@ def _always_raises(cell: CellFacts, number: int) -> bool:
         for conditions in cell.experiments
         if conditions.environment == side.environment
         for result in conditions.record.results
-        if result.status not in (protocol.NOT_RUN, protocol.UNSUPPORTED)
-        and not (result.condition.variables_of or result.condition.told)
-        and not result.condition.dtype
+        if result.status not in (protocol.NOT_RUN, protocol.UNSUPPORTED) and not result.condition.dtype
     ]
     first = all(in_first_trial(message) for _, message in validated)
     same = all(status == protocol.CRASHED and raises(message, exception) for status, message in (*validated, *tried))

@@ -1,19 +1,19 @@
 """Every experiment as trials of one factor, and the one function that says what outcomes follow. Pure.
 
-The records of experiments have a form of their own each; this module alone reads them for what follows what.
+This module alone reads the records of experiments for what follows what.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from enum import Enum
-from itertools import chain, product
+from itertools import product
 from typing import Any
 
-from harness.schema.experiment_records import ComponentsRecord, Condition, ConditionsRecord, SwapRecord
+from harness.schema.experiment_records import ExperimentFactor, FactorRecord
 from harness.stats.peaks import counted
 from harness.stats.screen import FEWEST_LAUNCHES, moved
 from harness.worker import protocol
@@ -276,92 +276,52 @@ def _result(ran: Ran) -> Hashable:
     return (ran.status, ran.message) if ran.ended else ran.share
 
 
-def swap_of(record: SwapRecord, path: str, base: str, this: str) -> Exchange:
-    """Object code of two environments, each run in both. What raised, or could not be loaded, says nothing."""
-    cells = {
-        (each.run_in, each.code_from): Ran(
+VARIED = {
+    ExperimentFactor.CODE: Varied.CODE,
+    ExperimentFactor.VARIABLES: Varied.VARIABLES,
+    ExperimentFactor.VERSION: Varied.VERSION,
+    ExperimentFactor.PACKAGE: Varied.PACKAGE,
+}
+
+
+def exchange_of(record: FactorRecord, path: str, target: str, by_bits: bool) -> Exchange:
+    """Return what a factor experiment gave of one target. Object code that raised, or could not be loaded, says
+    nothing."""
+    base, this = record.baseline, record.environment
+    is_swap, is_called = (
+        record.factor is ExperimentFactor.CODE,
+        record.factor in (ExperimentFactor.VARIABLES, ExperimentFactor.VERSION),
+    )
+    cells = {}
+    for each in record.results:
+        says_nothing = is_swap and not (each.status in protocol.RAN or died(each))
+        if each.target != target or each.status == protocol.NOT_RUN or says_nothing:
+            continue
+        cells[each.home, each.level] = Ran(
             status=each.status,
-            runs=each.runs,
+            message="" if is_swap else each.message,
+            runs=each.runs or is_called,
             passed=each.passed,
             bits=tuple(each.output_sha256),
-            died=died(each),
+            died=record.factor is not ExperimentFactor.PACKAGE and died(each),
             runtime=each.runtime,
+            times_us=tuple(each.times_us),
+            peaks_bytes=tuple(map(counted, each.peaks_bytes)),
         )
-        for each in record.results
-        if {each.code_from, each.run_in} <= {base, this} and (each.status in protocol.RAN or died(each))
-    }
-    return Exchange(factor=Varied.CODE, base=base, this=this, cells=cells, path=path)
-
-
-def crossed(
-    factor: Varied,
-    records: Iterable[tuple[ConditionsRecord, str]],
-    places: tuple[str, str],
-    whose: Callable[[Condition], str],
-    by_bits: bool,
-) -> Exchange:
-    """Variables of either environment in either, or the version that a file is told. `whose` value a condition has;
-    '' its own environment's."""
-    base, this = places
-    cells: dict[tuple[str, str], Ran] = {}
-    paths = [""]
-    for record, path in records:
-        paths.append(path)
-        for each in record.results:
-            if each.status == protocol.NOT_RUN:
-                continue
-            place = record.environment, whose(each.condition) or record.environment
-            known = cells.get(place, Ran(status=each.status))
-            cells[place] = replace(
-                known,
-                status=each.status,
-                passed=known.passed + each.passed,
-                runs=known.runs + (each.runs or 1),
-                bits=(*known.bits, *chain.from_iterable(each.output_sha256)),
-                died=known.died or died(each),
-            )
-    return Exchange(factor=factor, base=base, this=this, cells=cells, path=paths[-1], by_bits=by_bits)
-
-
-def packages_of(record: ComponentsRecord, path: str, target: str, by_bits: bool) -> list[Exchange]:
-    """Packages of two environments, each put into the other while PyTorch was held."""
-    base, this = record.baseline, record.environment
-    found = []
-    for package in dict.fromkeys(result.package for result in record.results if result.package):
-        results = [result for result in record.results if result.package in ("", package)]
-        version = {result.package_of: result.version for result in results if result.package}
-        cells = {
-            (result.torch_of, result.package_of): Ran(
-                status=seen.status,
-                message=seen.message,
-                runs=seen.runs,
-                passed=seen.passed,
-                bits=tuple(seen.output_sha256),
-                times_us=tuple(seen.times_us),
-                peaks_bytes=tuple(map(counted, seen.peaks_bytes)),
-            )
-            for result in results
-            for seen in result.targets
-            if seen.target == target and seen.status != protocol.NOT_RUN
-        }
-        problems = tuple(
-            f"{each.package} of {each.package_of} in {each.torch_of}: {each.message}"
-            for each in results
-            if each.status != protocol.OK
-        )
-        found.append(
-            Exchange(
-                factor=Varied.PACKAGE,
-                base=base,
-                this=this,
-                cells=cells,
-                path=path,
-                by_bits=by_bits,
-                package=package,
-                versions=(version.get(base, ""), version.get(this, "")),
-                problems=problems,
-                timed=record.timed,
-                run=record.run,
-            )
-        )
-    return found
+    return Exchange(
+        factor=VARIED[record.factor],
+        base=base,
+        this=this,
+        cells=cells,
+        path=path,
+        by_bits=by_bits,
+        package=record.package,
+        versions=(record.versions.get(base, ""), record.versions.get(this, "")),
+        problems=tuple(
+            f"{record.package} of {each.level} in {each.home}: {each.message}"
+            for each in record.results
+            if not each.target and record.package
+        ),
+        timed=record.timed,
+        run=record.run,
+    )

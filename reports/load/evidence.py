@@ -18,17 +18,16 @@ from harness.schema.compiled_records import CompiledRecord
 from harness.schema.environment_records import BuildRecord, CeilingRecord, EnvironmentRecord
 from harness.schema.experiment_records import (
     CheckersRecord,
-    ComponentsRecord,
     ConditionsRecord,
+    FactorRecord,
     ProfileRecord,
-    SwapRecord,
 )
 from harness.schema.records import (
     ENDED_BADLY,
     CrossingRecord,
     LaunchRecord,
     Outcome,
-    TargetTiming,
+    Timing,
     ValidationRecord,
 )
 from harness.schema.run_records import Cell, KernelInfo, RunRecord, WorkloadInfo
@@ -39,7 +38,7 @@ from harness.worker import blame, protocol
 from harness.worker.protocol import Fault
 from reports.load.launches import Launch, escapes, group_launches
 
-Keyed = tuple[str, ...]  # environment, kernel, workload and device; profiles: and target; swaps: no environment
+Keyed = tuple[str, ...]  # environment, kernel, workload and device; profiles: and target
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +58,7 @@ class Evidence:
     conditions: dict[Keyed, list[tuple[ConditionsRecord, str]]] = field(default_factory=dict)
     checkers: dict[Keyed, list[tuple[CheckersRecord, str]]] = field(default_factory=dict)
     profiles: dict[Keyed, tuple[ProfileRecord, str]] = field(default_factory=dict)
-    swaps: dict[Keyed, tuple[SwapRecord, str]] = field(default_factory=dict)
-    components: dict[Keyed, tuple[ComponentsRecord, str]] = field(default_factory=dict)
+    factors: dict[Keyed, list[tuple[FactorRecord, str]]] = field(default_factory=dict)
     compiled: dict[Keyed, tuple[CompiledRecord, str]] = field(default_factory=dict)
     # Every row needs its pointers, and joining paths is slow.
     known: dict[tuple[str, ...], str] = field(default_factory=dict, compare=False, repr=False)
@@ -76,7 +74,7 @@ class Evidence:
         every = self.launch_records.get((cell.environment, cell.kernel, cell.device), [])
         return [launch for launch in every if not launch.workloads or cell.workload in launch.workloads]
 
-    def escaping(self, cell: Cell) -> list[TargetTiming]:
+    def escaping(self, cell: Cell) -> list[Timing]:
         """The kernel's timings on that workload, of all launches, whose calls put their work on another stream."""
         return [
             timing
@@ -84,13 +82,13 @@ class Evidence:
             if escapes(timing)
         ]
 
-    def timings(self, *key: str) -> list[tuple[LaunchRecord, TargetTiming]]:
+    def timings(self, *key: str) -> list[tuple[LaunchRecord, Timing]]:
         """By environment, kernel, device, workload and target, in block order."""
         return self._timings.get(key, [])
 
     @cached_property
-    def _timings(self) -> dict[tuple[str, ...], list[tuple[LaunchRecord, TargetTiming]]]:
-        found: dict[tuple[str, ...], list[tuple[LaunchRecord, TargetTiming]]] = {}
+    def _timings(self) -> dict[tuple[str, ...], list[tuple[LaunchRecord, Timing]]]:
+        found: dict[tuple[str, ...], list[tuple[LaunchRecord, Timing]]] = {}
         for key, launches in self.launch_records.items():
             for launch in launches:
                 for timing in launch.timings:
@@ -272,14 +270,13 @@ def _refuse_doubled(run: Run, launches: Sequence[LaunchRecord]) -> None:
         seen |= own
 
 
-AnyExperiment = ConditionsRecord | CheckersRecord | ComponentsRecord | CompiledRecord | ProfileRecord | SwapRecord
+AnyExperiment = ConditionsRecord | CheckersRecord | CompiledRecord | FactorRecord | ProfileRecord
 # By type of record, the field of `Evidence`.
 EXPERIMENTS: dict[type[Outcome], str] = {
     ConditionsRecord: "conditions",
     CheckersRecord: "checkers",
     ProfileRecord: "profiles",
-    SwapRecord: "swaps",
-    ComponentsRecord: "components",
+    FactorRecord: "factors",
     CompiledRecord: "compiled",
 }
 
@@ -291,16 +288,14 @@ def _experiments(run: Run) -> dict[str, Any]:
         if not isinstance(record, AnyExperiment):
             raise RecordError(str(path), f"is a {KIND_OF[type(record)]} record, and stands among experiments")
         name = EXPERIMENTS[type(record)]
-        key: Keyed = (record.kernel, record.workload, record.device)
-        if isinstance(record, SwapRecord):
-            place = run.swap_path(record.kernel, record.device, record.workload)
-        else:
-            key = (record.environment, *key, *([record.target] if isinstance(record, ProfileRecord) else []))
-            place = run.experiment_path(record.environment, record.kernel, record.device, record.workload, path.stem)
+        key: Keyed = (record.environment, record.kernel, record.workload, record.device)
+        if isinstance(record, ProfileRecord):
+            key = (*key, record.target)
+        place = run.experiment_path(record.environment, record.kernel, record.device, record.workload, path.stem)
         if path != place:
             raise RecordError(str(path), "stands under another record's name")
         entry = record, path.relative_to(run.folder).as_posix()
-        if isinstance(record, ConditionsRecord | CheckersRecord):  # a place holds several
+        if isinstance(record, ConditionsRecord | CheckersRecord | FactorRecord):  # a place holds several
             found[name].setdefault(key, []).append(entry)
         else:
             found[name][key] = entry

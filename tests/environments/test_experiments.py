@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from harness.experiments.checkers import run_checkers
+from harness.experiments.factors import FactorExperiment
 from harness.experiments.profile import run_profile
-from harness.experiments.swap import run_swap
 from harness.run.context import Context
-from harness.schema.experiment_records import CheckersRecord, ProfileRecord, SwapRecord
+from harness.schema.experiment_records import CheckersRecord, ExperimentFactor, FactorRecord, ProfileRecord
 from harness.schema.run_records import Cell
 from harness.schema.storage import load_record
 from harness.worker import protocol
@@ -58,31 +58,34 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> Context:
     return built_context(make_project(folder, head("2.1.0", "2.5.0") + MATRIX, sources))
 
 
-def swapped(context: Context, kernel: str, *, always: bool = True) -> SwapRecord:
-    return run_swap(context, kernel, "small-fp32", "cpu", [OLD, NEW], always=always)
+def varied(context: Context, kernel: str, factor: ExperimentFactor = ExperimentFactor.CODE) -> FactorRecord:
+    cell = Cell(environment=NEW, kernel=kernel, workload="small-fp32", device="cpu")
+    return FactorExperiment(context=context, factor=factor, cell=cell, baseline=OLD, failing={}).run()
 
 
 def test_all_four_combinations_agree_with_what_was_validated(context: Context) -> None:
-    record = swapped(context, "small")
+    record = varied(context, "small")
     assert record.status == "ok", record
-    assert [(r.code_from, r.run_in) for r in record.results] == [(OLD, OLD), (OLD, NEW), (NEW, OLD), (NEW, NEW)]
-    assert record.trials == {"independent": 3, "shared_qkv": 1, "large_logits": 1}
+    assert [(r.level, r.home) for r in record.results] == [(OLD, OLD), (OLD, NEW), (NEW, OLD), (NEW, NEW)]
     for result in record.results:
         assert result.status == "ok" and result.runs == result.passed == 5 and len(result.output_sha256) == 5, result
         assert result.max_units is not None and 0 < result.max_units < 4
         assert "libstdc++.so.6" in result.runtime and "libc.so.6" in result.runtime
     assert len({tuple(result.output_sha256) for result in record.results}) == 1
-    runtimes = {result.run_in: result.runtime for result in record.results}
+    runtimes = {result.home: result.runtime for result in record.results}
     assert "libcudart" in runtimes[NEW] and runtimes[OLD] != runtimes[NEW]  # (12.1) and (12.4)
-    path = context.run.swap_path("small", "cpu", "small-fp32")
+    path = context.run.experiment_path(NEW, "small", "cpu", "small-fp32", record.name)
     written = context.save(path, record)
-    assert load_record(path, SwapRecord) == written and str(context.root) not in path.read_text()
-    assert not list((context.run.folder / "scratch" / "swap").glob("*")), "something was left behind"
+    assert load_record(path, FactorRecord) == written and str(context.root) not in path.read_text()
+    assert not list((context.run.folder / "scratch" / "factors").glob("*")), "something was left behind"
 
 
-def test_the_same_machine_code_is_swapped_on_request_alone(context: Context) -> None:
-    record = swapped(context, "small", always=False)
-    assert record.status == "not_run" and "same machine code" in record.message and not record.results
+def test_variables_of_the_other_environment_reach_the_kernels_process(context: Context) -> None:
+    record = varied(context, "small", ExperimentFactor.VARIABLES)
+    assert record.status == "ok" and {(r.home, r.level) for r in record.results} == {
+        (home, level) for home in (OLD, NEW) for level in (OLD, NEW)
+    }
+    assert all(result.status == "ok" and result.runs == result.passed == 5 for result in record.results), record
 
 
 def test_what_follows_the_code_is_told_from_what_follows_the_place(context: Context) -> None:
@@ -92,24 +95,24 @@ def test_what_follows_the_code_is_told_from_what_follows_the_place(context: Cont
     assert real.own_objects != other.own_objects
     context.builds[NEW, "small", "cpu"] = other
     try:
-        record = swapped(context, "small", always=False)
+        record = varied(context, "small")
     finally:
         context.builds[NEW, "small", "cpu"] = real
     assert record.status == "ok", record
-    bits = {(r.code_from, r.run_in): tuple(r.output_sha256) for r in record.results}
+    bits = {(r.level, r.home): tuple(r.output_sha256) for r in record.results}
     assert bits[OLD, OLD] == bits[OLD, NEW] != bits[NEW, NEW] == bits[NEW, OLD]
-    units = {r.code_from: r.max_units for r in record.results}
+    units = {r.level: r.max_units for r in record.results}
     assert units[NEW] is not None and units[OLD] is not None and units[NEW] < units[OLD]
 
 
 def test_what_needs_pytorch_is_not_swapped_and_says_so(context: Context) -> None:
-    record = swapped(context, "torchy")
+    record = varied(context, "torchy")
     assert record.status == "not_run" and not record.results
     assert "its objects need PyTorch: at::get_num_threads" in record.message
 
 
 def test_openmp_is_that_of_the_pytorch_that_calls(context: Context) -> None:
-    record = swapped(context, "openmp")
+    record = varied(context, "openmp")
     assert record.status == "ok" and {result.status for result in record.results} == {"ok"}, record
     assert all("torch/lib/libgomp" in result.runtime for result in record.results)
 
@@ -118,7 +121,7 @@ def test_openmp_is_that_of_the_pytorch_that_calls(context: Context) -> None:
     ("kernel", "status", "words"), [("crashes", "crashed", "SIGABRT"), ("refuses", "crashed", "no such head_dim")]
 )
 def test_a_combination_that_fails_is_a_row(context: Context, kernel: str, status: str, words: str) -> None:
-    record = swapped(context, kernel)
+    record = varied(context, kernel)
     assert record.status == "ok" and len(record.results) == 4
     for result in record.results:
         assert result.status == status and words in result.message and result.runs == 0, result
@@ -129,7 +132,7 @@ def test_an_object_that_was_changed_since_its_build_is_not_run(context: Context)
     changed = replace(built, objects={name: "0" * 64 for name in built.objects})
     context.builds[OLD, "small", "cpu"] = changed
     try:
-        record = swapped(context, "small")
+        record = varied(context, "small")
     finally:
         context.builds[OLD, "small", "cpu"] = built
     assert record.status == "not_run" and OLD in record.message and "is not what its build described" in record.message

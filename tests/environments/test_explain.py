@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.experiments.plan import EXPERIMENTS, LENGTHS
-from harness.schema.experiment_records import ConditionsRecord
+from harness.schema.experiment_records import ConditionsRecord, ExperimentFactor, FactorRecord
 from harness.schema.storage import Run, load_record
 from tests.candidates.faulty import SOURCE
 from tests.conftest import ROOT
@@ -62,7 +62,7 @@ def test_the_matrix_explains_what_is_wrong_and_nothing_else(finished: Finished) 
     assert {(r.environment, r.experiment) for r in records} == {
         (environment, experiment)
         for environment in run.load().environments
-        for experiment in (*EXPERIMENTS, *LENGTHS, "history", "variables")
+        for experiment in (*EXPERIMENTS, *LENGTHS, "history")
     }
     assert {(r.kernel, r.workload) for r in records} == {("unwritten", "smaller-fp32")}, "the smallest stands for all"
     assert "--all explains these too" in printed
@@ -97,10 +97,15 @@ def test_records_say_what_the_kernel_did(finished: Finished) -> None:
         if record.experiment == "history":
             assert [(r.condition.process, r.condition.before) for r in ran[:2]] == [(1, "fresh"), (2, "fresh")]
             assert ran[0].output_sha256 == ran[1].output_sha256 and not any(map(any, ran[0].within))
-        if record.experiment == "variables":
-            (other,) = {*finished[2].load().environments} - {record.environment}
-            assert [r.condition.variables_of for r in ran[:2]] == ["", other]
-            assert ran[0].output_sha256 == ran[1].output_sha256, "the variable means nothing to it"
+
+
+def test_variables_are_tried_in_both_environments(finished: Finished) -> None:
+    run = finished.run
+    baseline, other = run.load().environments
+    record = next(each for each in run.experiments(FactorRecord) if each.factor is ExperimentFactor.VARIABLES)
+    assert (record.status, record.baseline, record.environment) == ("ok", baseline, other)
+    bits = {(each.home, each.level): each.output_sha256 for each in record.results}
+    assert len(bits) == 4 and all(bits[home, baseline] == bits[home, other] for home in (baseline, other))
 
 
 def test_flags_and_variables_of_an_environment_reach_it_alone(finished: Finished) -> None:

@@ -290,11 +290,15 @@ def test_a_file_is_told_another_version_and_nobody_else_is(
     new.write_text(ASKS[asks] + CHOOSES)
     stored, case = environments[0].store(tmp_path, ELEMENTWISE.format(name="Model", computed="x + 2"))
     assert stored["status"] == "ok"
-    listed = conditions_of("version", "cpu", [], problem=True, recipes=["independent"], others=["2.1.0", "2.5.0"])
+    asked = {"kernel": kernel_of(model=str(new)), "workload": case, "seed": 0, "threads": 1}
     for environment in environments:
-        out = tmp_path / environment.folder.name
-        told = [environment.conditions(kernel_of(model=str(new)), case, [each], out, threads=1)[0] for each in listed]
-        assert [result.status for results in told for result in results] == seen
+        statuses = []
+        for version in ("2.1.0", "2.5.0"):
+            out = tmp_path / environment.folder.name / version
+            left = environment.result("candidate", {**asked, "out": str(out), "told": version})
+            judging = environment.judging(case, left, ["model"], candidate_out=str(out), truth_dir=str(out / "truth"))
+            statuses.append(environment.result("judge", judging)["status"])
+        assert statuses == seen
 
 
 WRITES = """import torch

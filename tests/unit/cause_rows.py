@@ -60,7 +60,7 @@ class CauseRow:
             arguments = given.pop("with", ())
             if name == "conditions":
                 arguments = (arguments[0], [_result(each) for each in arguments[1]])
-            if name == "variables":
+            if name in ("variables", "version"):
                 arguments = ({tuple(key.split(" ")): value for key, value in arguments[0].items()}, *arguments[1:])
             make = STEPS[name] if name in STEPS else getattr(experiments, name)
             make(run, *arguments, **given)

@@ -11,17 +11,15 @@ from harness.schema.experiment_records import (
     CheckerFinding,
     CheckerResult,
     CheckersRecord,
-    ComponentResult,
-    ComponentsRecord,
     Condition,
     ConditionResult,
     ConditionsRecord,
+    ExperimentFactor,
+    FactorRecord,
+    FactorResult,
     Line,
     OperatorTime,
     ProfileRecord,
-    SwapRecord,
-    SwapResult,
-    TargetSeen,
 )
 from harness.schema.storage import Run, save_record
 from tests.unit.spec import BASE, NEXT
@@ -110,19 +108,77 @@ def dead(**condition: Any) -> ConditionResult:
     return ConditionResult(status="crashed", message=message, condition=Condition(label="dead", **condition))
 
 
-def variables(run: Run, right: Mapping[tuple[str, str], bool | None], bits: Sequence[str] = ("AA",) * 4) -> None:
-    """Whether the kernel is right, by where it ran and whose variables it had; None where its first call ended the
-    process. `bits`: its outputs, in the same order."""
-    given = dict(zip(right, bits, strict=True))
-    for where in dict.fromkeys(where for where, _ in right):
-        results = [
-            dead(variables_of="" if whose == where else whose)
-            if told is None
-            else result(given[place, whose], 1.0 if told else 0.0, variables_of="" if whose == where else whose)
-            for (place, whose), told in right.items()
-            if place == where
-        ]
-        conditions(run, "variables", results, where)
+def factor(
+    in_run: Run,
+    name: ExperimentFactor,
+    results: Sequence[FactorResult],
+    environments: tuple[str, str] = (BASE, NEXT),
+    device: str = "cpu",
+    kernel: str = KERNEL,
+    **more: Any,
+) -> None:
+    """The record of a factor experiment of two environments, the baseline first."""
+    base, this = environments
+    record = FactorRecord(
+        status="ok",
+        factor=name,
+        baseline=base,
+        environment=this,
+        kernel=kernel,
+        workload=SEED,
+        device=device,
+        results=list(results),
+        **WHEN,
+        **more,
+    )
+    save_record(in_run.experiment_path(this, kernel, device, SEED, record.name), record)
+
+
+def outcome(
+    home: str,
+    level: str,
+    letter: str,
+    right: str = "A",
+    *,
+    target: str = "kernel",
+    runs: int = TRIALS,
+    **more: Any,
+) -> FactorResult:
+    """What one of the four gave: a letter names its outputs. X: its process died. `right`: those within tolerance."""
+    if letter == "X":
+        return FactorResult(
+            status="crashed", message="the process died by SIGSEGV", home=home, level=level, target=target, **more
+        )
+    return FactorResult(
+        status="ok" if letter in right else "wrong",
+        home=home,
+        level=level,
+        target=target,
+        runs=runs,
+        passed=runs if letter in right else 0,
+        output_sha256=[sha(trial, letter) for trial in range(TRIALS)],
+        **more,
+    )
+
+
+def crossed(
+    run: Run, name: ExperimentFactor, right: Mapping[tuple[str, str], bool | None], bits: Sequence[str] = "AAAA"
+) -> None:
+    """Whether the kernel is right, by where it ran and whose level of the factor it had; None where its first call
+    ended the process. `bits`: its outputs, in the same order."""
+    results = [
+        outcome(home, level, "X" if told is None else letter, letter if told else "", runs=2 * TRIALS)
+        for ((home, level), told), letter in zip(right.items(), bits, strict=True)
+    ]
+    factor(run, name, results)
+
+
+def variables(run: Run, right: Mapping[tuple[str, str], bool | None], bits: Sequence[str] = "AAAA") -> None:
+    crossed(run, ExperimentFactor.VARIABLES, right, bits)
+
+
+def version(run: Run, right: Mapping[tuple[str, str], bool | None]) -> None:
+    crossed(run, ExperimentFactor.VERSION, right)
 
 
 PATTERNS = ("zero", "nan", "max", "random")
@@ -156,29 +212,15 @@ def clean(run: Run, device: str = "cpu", passed: float = 1.0) -> None:
 def swap(
     run: Run, letters: str, environments: tuple[str, str] = (BASE, NEXT), device: str = "cpu", right: str = "A"
 ) -> None:
-    """`letters`: outputs of the baseline's code at home and away, then of the other's away and at home. X: it died.
-    `right`: letters of outputs within tolerance."""
+    """`letters`: outputs of the baseline's code at home and away, then of the other's away and at home."""
     base, this = environments
-    places = [(base, base), (base, this), (this, base), (this, this)]
-    results = [
-        SwapResult(status="crashed", message="the process died by SIGABRT", code_from=code, run_in=place)
-        if letter == "X"
-        else SwapResult(
-            status="ok",
-            code_from=code,
-            run_in=place,
-            runtime="libgomp.so.1",
-            runs=TRIALS,
-            passed=TRIALS if letter in right else 0,
-            output_sha256=[sha(trial, letter) for trial in range(TRIALS)],
-        )
-        for (code, place), letter in zip(places, letters, strict=True)
-    ]
-    record = SwapRecord(status="ok", kernel=KERNEL, workload=SEED, device=device, results=results, **WHEN)
-    save_record(run.swap_path(KERNEL, device, SEED), record)
+    places = [(base, base), (this, base), (base, this), (this, this)]
+    pairs = zip(places, letters, strict=True)
+    results = [outcome(*place, letter, right, runtime="libgomp.so.1") for place, letter in pairs]
+    factor(run, ExperimentFactor.CODE, results, environments, device)
 
 
-EXCHANGED = ((BASE, BASE), (NEXT, BASE), (BASE, NEXT), (NEXT, NEXT))  # PyTorch of, package of
+EXCHANGED = ((BASE, BASE), (NEXT, BASE), (BASE, NEXT), (NEXT, NEXT))  # home, and whose package
 
 
 def exchanged(
@@ -190,45 +232,36 @@ def exchanged(
     kernel: str = KERNEL,
     target: str = "kernel",
 ) -> None:
-    """By package, outputs with the baseline's in both environments, then with the other's in both. A is right, X a
-    process that died, - a pair that does not load. `times_us`: likewise, the medians of launches; and `peaks_bytes`."""
-    results = []
+    """By package, outputs with the baseline's in both environments, then with the other's in both. -: a pair that does
+    not load. `times_us`: likewise, the medians of launches; and `peaks_bytes`."""
     for package, letters in packages.items():
-        for (torch, package_of), letter in zip(EXCHANGED, letters, strict=True):
-            own = torch == package_of
-            version = "1.0" if package_of == BASE else "2.0"
-            of = {"torch_of": torch, "package_of": package_of}
-            place = of if own else {**of, "package": package, "version": version}
+        results = []
+        for number, ((home, level), letter) in enumerate(zip(EXCHANGED, letters, strict=True)):
             if letter == "-":
-                results.append(ComponentResult(**place, status="broken", message="libdemo.so.1 is not there"))
+                broken = FactorResult(status="broken", message="libdemo.so.1 is not there", home=home, level=level)
+                results.append(broken)
                 continue
-            place_of = EXCHANGED.index((torch, package_of))
-            time_us = times_us[package][place_of] if package in times_us else None
-            seen = TargetSeen(
+            time_us = times_us[package][number] if package in times_us else None
+            seen = outcome(
+                home,
+                level,
+                letter,
                 target=target,
-                status="ok" if letter == "A" else "crashed" if letter == "X" else "wrong",
-                message="the process died" if letter == "X" else "",
-                runs=0 if letter == "X" else TRIALS,
-                passed=TRIALS if letter == "A" else 0,
-                output_sha256=[sha(trial, letter) for trial in range(TRIALS)],
+                environment=f"{home}-x",
                 times_us=[time_us * (1 + 0.01 * each) for each in range(5)] if time_us else [],
-                peaks_bytes=[peaks_bytes[package][place_of]] * 3 if package in peaks_bytes else [],
+                peaks_bytes=[peaks_bytes[package][number]] * 3 if package in peaks_bytes else [],
             )
-            if not own or not any(r.torch_of == r.package_of == torch for r in results):
-                results.append(ComponentResult(**place, environment=f"{torch}-x", status="ok", targets=[seen]))
-    record = ComponentsRecord(
-        status="ok",
-        environment=NEXT,
-        kernel=kernel,
-        workload=SEED,
-        device="cpu",
-        baseline=BASE,
-        run="r",
-        timed=bool(times_us or peaks_bytes),
-        results=results,
-        **WHEN,
-    )
-    save_record(run.experiment_path(NEXT, kernel, "cpu", SEED, "component"), record)
+            results.append(seen)
+        factor(
+            run,
+            ExperimentFactor.PACKAGE,
+            results,
+            kernel=kernel,
+            package=package,
+            versions={BASE: "1.0", NEXT: "2.0"},
+            run="r",
+            timed=bool(times_us or peaks_bytes),
+        )
 
 
 def checkers(

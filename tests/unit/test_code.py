@@ -116,11 +116,11 @@ def test_an_edit_does_again_what_the_edited_module_does(harness: Path) -> None:
     assert edited(harness, "worker/protocol.py") == every
     assert edited(harness, "worker/protocol.py", "\n# words\n") == set()
     assert edited(harness, "worker/profile.py") == {"profile", "profile_of_reference"}
-    assert edited(harness, "worker/agreement.py") == {"validation", "conditions", "swap", "launch"}
+    assert edited(harness, "worker/agreement.py") == {"validation", "conditions", "factor", "launch"}
     assert edited(harness, "worker/store.py") == {"store"}
     assert edited(harness, "run/throttling.py") == {"launch"}
     assert edited(harness, "run/launch.py") == {"launch"}
-    assert edited(harness, "run/validate.py") == {"validation", "swap"}
+    assert edited(harness, "run/validate.py") == {"validation", "factor"}
     assert edited(harness, "executors/bwrap.py") == every
     for name in ("worker/observe.py", "config/plan.py", "workflow/matrix.py", "executors/process.py"):
         assert edited(harness, name) == set(), name

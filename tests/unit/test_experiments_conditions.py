@@ -34,7 +34,7 @@ ROWS = [Condition(label=f"{length} rows", seq_len=length) for length in (96, 1, 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("experiment", get_args(ConditionsExperiment))
 def test_conditions_are_told_apart_by_their_labels(experiment: ConditionsExperiment, device: Device) -> None:
-    more = {"recipes": list(TRIALS)[:1], "others": ["other"], "sizes": size_conditions(workload(2, 8))}
+    more = {"recipes": list(TRIALS)[:1], "sizes": size_conditions(workload(2, 8))}
     found = listed(experiment, device, **more)
     assert found
     for told_by in ({"label"}, {each.name for each in fields(Condition)} - {"label"}):
@@ -98,18 +98,6 @@ def test_a_sequence_is_called_in_each_of_two_fresh_processes() -> None:
         (2, (3, 0, 1), 2),
     ]
     assert sizes(planned) == [1, 1]
-
-
-def test_another_environments_variables_are_those_of_a_whole_process() -> None:
-    planned = jobs("poison", "variables", recipes=["independent"], others=["b"])
-    assert [job.condition.variables_of for job in planned if job.experiment == "variables"] == ["", "b"]
-    assert sorted(sizes(planned)) == [1, 1, 4, 12]
-
-
-def test_a_file_that_is_told_another_version_has_a_process_of_its_own() -> None:
-    planned = jobs("poison", "version", recipes=["independent"], others=["2.1.0", "2.5.0"])
-    assert [job.condition.told for job in planned if job.experiment == "version"] == ["2.1.0", "2.5.0"]
-    assert sorted(sizes(planned)) == [1, 1, 4, 12]
 
 
 def test_a_kernel_that_is_cast_for_good_has_a_process_of_its_own() -> None:
@@ -263,7 +251,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
 
     def run(experiment: ConditionsExperiment = "poison", **script: Any) -> tuple[Session, Scripted]:
         context: Any = FakeContext(plan=plan, run=Run(tmp_path), builds={("e", "k", "cpu"): None})
-        more = {"recipes": ["independent"], "others": ["2.1.0", "2.5.0"], "sizes": size_conditions(plan.workload("w"))}
+        more = {"recipes": ["independent"], "sizes": size_conditions(plan.workload("w"))}
         one = Session(context, cell, jobs(experiment, **more))
         context.executor = Scripted(one.out, **script)
         one.run()
@@ -325,13 +313,6 @@ def test_a_kernel_that_cannot_be_loaded_fails_all(play: Play) -> None:
     one, executor = play(answer=answer)
     assert len(executor.asked) == 1 and one.stopped is not None and one.stopped.message == "loading k.so raised"
     assert {r.status for r in one.results.values()} == {"crashed"}
-
-
-def test_a_file_that_does_not_load_as_another_version_fails_alone(play: Play) -> None:
-    answer = {"status": "crashed", "message": "loading k.py raised", "log_excerpt": "trace"}
-    one, executor = play("version", answer=answer)
-    assert executor.asked == [[0], [1]] and one.stopped is None
-    assert [one.results[n].message for n in (0, 1)] == ["loading k.py raised"] * 2
 
 
 def test_a_process_that_says_it_is_done_and_did_nothing_is_no_result(play: Play) -> None:

@@ -19,7 +19,7 @@ from harness.experiments.plan import (
     same_machine_code,
     sequences,
 )
-from harness.schema.experiment_records import Condition, ConditionResult, ConditionsRecord
+from harness.schema.experiment_records import Condition, ConditionResult, ConditionsRecord, ExperimentFactor
 from harness.schema.records import ValidationRecord
 from harness.schema.run_records import Cell, RunRecord
 from harness.worker import protocol
@@ -151,7 +151,7 @@ def test_where_nothing_can_run_a_note_says_so() -> None:
 
 def test_a_baseline_that_cannot_run_leaves_the_other_environment() -> None:
     found = plan(validation(status="build_failed"), validation(NEXT, status="wrong"))
-    assert found.cases[0].environments == (NEXT,) and found.cases[0].machine_code_moved is None
+    assert found.cases[0].environments == (NEXT,) and not found.cases[0].factors
 
 
 def test_the_smallest_suspect_stands_for_the_others_unless_asked() -> None:
@@ -174,8 +174,8 @@ def test_machine_code_is_compared_without_the_binding() -> None:
     assert same_machine_code(build(BASE), build(NEXT, "other")) is False
     assert same_machine_code(build(BASE, ""), build(NEXT)) is None
     assert same_machine_code(None, build(NEXT)) is None
-    for code, moved in (("other", True), ("same", False)):
-        assert only(plan(validation(), validation(NEXT, status="wrong"), code=code)).machine_code_moved is moved
+    for code, factors in (("other", (ExperimentFactor.CODE,)), ("same", ())):
+        assert only(plan(validation(), validation(NEXT, status="wrong"), code=code)).factors == {NEXT: factors}
 
 
 def test_trials_that_failed_come_first_then_those_whose_bits_moved() -> None:
@@ -213,19 +213,13 @@ def test_so_is_what_failed_in_the_experiment_on_inputs() -> None:
     assert sequences(case, tried) == {"steep_logits": (4, 0, 1, 2), "zero_q": (0, 1, 2, 3)}
 
 
-def test_variables_are_tried_in_both_environments_where_they_differ() -> None:
+def test_a_factor_is_varied_where_two_environments_differ_in_it() -> None:
     rows = [validation(), validation(NEXT, math=2), validation(THIRD, math=2)]
-    assert only(plan(*rows)).others_in(BASE) == {}
+    assert not any(only(plan(*rows)).factors.values())
     case = only(plan(*rows, variables={NEXT: {"OMP_NUM_THREADS": "1"}, BASE: {}}))
-    assert case.others["variables"] == {BASE: (NEXT,), NEXT: (BASE,)} and case.others_in(THIRD) == {}
-
-
-def test_a_file_in_python_is_told_its_own_version_and_then_the_others() -> None:
-    rows = [validation(), validation(NEXT, math=2), validation(THIRD, math=2)]
-    assert only(plan(*rows)).others["version"] == {}
-    told = only(plan(*rows, problem="p.py")).others["version"]
-    base, this, third = "2.1.0+cu121", "2.5.0+cu121", "2.11.0+cu121"
-    assert told == {BASE: (base, this, third), NEXT: (this, base), THIRD: (third, base)}
+    assert [(factor, cell.environment) for factor, cell in case.factor_cells] == [(ExperimentFactor.VARIABLES, NEXT)]
+    python = only(plan(*rows, problem="p.py"))
+    assert python.factors == dict.fromkeys((NEXT, THIRD), (ExperimentFactor.VERSION,))
 
 
 def test_validation_recipes_do_not_grow() -> None:
@@ -233,24 +227,13 @@ def test_validation_recipes_do_not_grow() -> None:
     assert not set(protocol.RECIPES) & set(protocol.EXTRA_RECIPES)
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        "loading mine.so raised ImportError: undefined symbol: f",
-        "independent: constructing ModelNew raised AttributeError: solution.py defines no ModelNew",
-        "making the inputs of problem.py raised ModuleNotFoundError: No module named 'einops' (problem.py:2)",
-        "independent: trial 0 raised ModuleNotFoundError: No module named 'einops' (solution.py:9)",
-        "independent: trial 0 raised NameError: name 'sofmax' is not defined (solution.py:9)",
-        'independent: trial 0 raised NotImplementedError: Module [ModelNew] is missing the required "forward" function',
-    ],
-)
-def test_what_loads_nowhere_is_experimented_on_nowhere(message: str) -> None:
-    def failed(environment: str, words: str) -> ValidationRecord:
-        return replace(validation(environment, status="crashed"), message=words, recipes=[])
+def test_what_loads_nowhere_is_experimented_on_nowhere() -> None:
+    def failed(environment: str, *, loads: bool) -> ValidationRecord:
+        return replace(validation(environment, status="crashed"), loads=loads, recipes=[])
 
-    nowhere = plan(failed(BASE, message), failed(NEXT, message))
+    nowhere = plan(failed(BASE, loads=False), failed(NEXT, loads=False))
     assert nowhere.cases == () and "loads in no environment" in nowhere.notes[0]
-    assert plan(failed(BASE, message), failed(NEXT, "trial 0 raised ValueError: x")).cases
-    assert plan(validation(BASE), failed(NEXT, message)).cases
+    assert plan(failed(BASE, loads=False), failed(NEXT, loads=True)).cases
+    assert plan(validation(BASE), failed(NEXT, loads=False)).cases
     unbuilt = [replace(validation(each, status="build_failed"), recipes=[]) for each in (BASE, NEXT)]
     assert plan(*unbuilt).cases == ()

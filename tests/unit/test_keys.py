@@ -130,7 +130,9 @@ def test_a_file(name: str) -> None:
 
 @pytest.mark.parametrize("kind", sorted(FACTS.code))
 def test_the_harnesss_own_code(kind: str) -> None:
-    follows = {"build": BUILT, "store": STORED, "swap": NOTHING}.get(kind, {kind})  # the standard run swaps nothing
+    follows = {"build": BUILT, "store": STORED, "factor": NOTHING}.get(
+        kind, {kind}
+    )  # the standard run varies no factor
     check(changed(matrix_value(), with_facts(code={**FACTS.code, kind: "edited"})), follows, {})
 
 
@@ -333,7 +335,7 @@ def test_what_is_asked_makes_another_key() -> None:
 
 def test_a_swap_depends_on_both_builds() -> None:
     asked = {"environments": [A, B]}
-    job = Job(kind="swap", kernel="plain", device="cpu", workload="first-fp32", asked=asked)
+    job = Job(kind="factor", kernel="plain", device="cpu", workload="first-fp32", asked=asked)
     other = with_facts(pins_sha256={**FACTS.pins_sha256, B: "others"})
     plans = made_plan(matrix_value()), made_plan(matrix_value(), other)
     assert len({Keys(plan, matrix, {}, {}).key(job) for plan, matrix in plans}) == 2

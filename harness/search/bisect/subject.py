@@ -11,7 +11,7 @@ from harness.config.environments import Environment, channel, package_versions
 from harness.config.matrix import Matrix
 from harness.config.planner import chosen
 from harness.errors import InputError, meant
-from harness.experiments.components import with_package
+from harness.experiments.packages import with_package
 from harness.schema.bisection_records import Aspect
 from harness.schema.records import Device
 from harness.schema.run_records import Selection

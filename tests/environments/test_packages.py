@@ -10,12 +10,12 @@ import pytest
 
 from harness.experiments.plan import Focus
 from harness.run.prepare import Options, make_plan
-from harness.schema.experiment_records import ComponentsRecord
+from harness.schema.experiment_records import FactorRecord
 from harness.schema.run_records import Selection
 from harness.schema.storage import Run
 from harness.tools import cache_folder
-from harness.workflow.components import exchange_components
 from harness.workflow.matrix import measure
+from harness.workflow.packages import exchange_packages
 from reports.attribute import Cause, explained
 from reports.attribute.causes import About, Grade, Kind
 from tests.projects import HEAD, make_project
@@ -73,7 +73,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         options = Options(matrix_path=project / "matrix.yaml", command=("matrix",), executor="venv", explain=False)
         made = measure(options, Selection())
         prepared = make_plan(options, Selection(), write_pins=True)
-        exchange_components(options, Selection(), prepared, made, Focus(), measure)
+        exchange_packages(options, Selection(), prepared, made, Focus(), measure)
     left = set((cache_folder() / "environments").glob("*")) - before
     yield made
     for path in (cache_folder() / "environments").glob("*-matrixdemo-*"):
@@ -81,8 +81,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     assert {path.name.rpartition("-")[0] for path in left} <= set(made.load().environments), "exchanged ones are left"
 
 
-def record_of(run: Run, kernel: str) -> ComponentsRecord:
-    return next(record for record in run.experiments(ComponentsRecord) if record.kernel == kernel)
+def records_of(run: Run, kernel: str) -> list[FactorRecord]:
+    return [record for record in run.experiments(FactorRecord) if record.kernel == kernel and record.package]
 
 
 def causes_of(run: Run, kernel: str, about: str) -> list[Cause]:
@@ -93,17 +93,17 @@ def test_what_follows_the_package_is_proven_and_the_other_package_blamed_for_not
     (lead,) = causes_of(run, "follows", About.CORRECTNESS)
     assert (lead.cause, lead.grade) == (Kind.COMPONENT_MOVED, Grade.PROVEN), lead.statement
     assert "matrixdemo" in lead.statement and "matrixother" not in lead.statement
-    results = [result for result in record_of(run, "follows").results if result.package]
-    assert sorted((r.package, r.version) for r in results) == [
-        (package, version) for package in ("matrixdemo", "matrixother") for version in ("1.0", "2.0")
-    ]
-    assert all(result.status == "ok" for result in results)
+    records = records_of(run, "follows")
+    assert [record.package for record in records] == ["matrixdemo", "matrixother"]
+    for record in records:
+        assert list(record.versions.values()) == ["1.0", "2.0"] and record.status == "ok"
+        assert len({(each.home, each.level) for each in record.results}) == 4
 
 
 def test_a_time_follows_the_package(run: Run) -> None:
     (lead,) = causes_of(run, "slower", About.LATENCY)
     assert (lead.cause, lead.grade) == (Kind.COMPONENT_MOVED, Grade.PROVEN), lead.statement
-    assert "matrixdemo" in lead.statement and record_of(run, "slower").timed
+    assert "matrixdemo" in lead.statement and all(record.timed for record in records_of(run, "slower"))
 
 
 def test_what_pytorch_moves_is_not_blamed_on_a_package(run: Run) -> None:
