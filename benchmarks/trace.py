@@ -16,16 +16,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from harness.trace.environments import make_matrix, prepare
 from harness.trace.model import load_end
-from harness.trace.runs import Side, parse_script
+from harness.trace.runs import TracedVersion, make_matrix, parse_script, prepare
 
 ROOT = Path(__file__).parent.parent
 VERSION = "2.5.0"
 MIB = 1 << 20
 
 
-def seconds_and_folder(side: Side, is_recorded: bool) -> tuple[float, Path]:
+def seconds_and_folder(side: TracedVersion, is_recorded: bool) -> tuple[float, Path]:
     """Of the script alone, without the start of its process; and what the run wrote."""
     folder = side.run({"is_recorded": is_recorded})
     return load_end(folder).duration_s, folder

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
 from pydantic import TypeAdapter
 
 from harness.cli import main
 from harness.errors import DONE, UNDECIDED
-from harness.trace import outcome
-from reports.trace.page import describe
+from harness.trace.model import SUMMARY, TraceSummary, load_summary
+from reports.render.trace_page import describe
 
 ROOT = Path(__file__).parent.parent
 VERSIONS = ("2.1.0", "2.5.0")
@@ -62,8 +61,8 @@ def work_in(folder: Path) -> Iterator[None]:
 
 def trace(
     name: str, folder: Path, *options: str, versions: tuple[str, str] = VERSIONS, on_gpu: bool = False
-) -> tuple[int, dict[str, Any]]:
-    """Trace a program with a page in `folder`/out; return the exit code, and summary.json, empty where there is
+) -> tuple[int, TraceSummary | None]:
+    """Trace a program with a page in `folder`/out; return the exit code, and summary.json, None where there is
     none."""
     program = load_programs()[name]
     command = program.command or ("python", f"{name}.py")
@@ -76,16 +75,16 @@ def trace(
         words.append("--requirements=pins.txt")
     with work_in(folder):
         code = main.main(["trace", *words, "--", *command])
-    is_answered = (folder / "out" / outcome.SUMMARY).exists()
-    return code, outcome.load(folder / "out") if is_answered else {}
+    is_answered = (folder / "out" / SUMMARY).exists()
+    return code, load_summary(folder / "out") if is_answered else None
 
 
-def find_mistakes(case: Program, code: int, found: Mapping[str, Any], on_gpu: bool = False) -> list[str]:
+def find_mistakes(case: Program, code: int, found: TraceSummary | None, on_gpu: bool = False) -> list[str]:
     """Return what is wrong with an answer. On a GPU it is not known which of PyTorch's own operators changed."""
-    if not found:
+    if found is None:
         return [f"no answer: exit code {code}"]
-    verdict, mistakes = outcome.Verdict(found["verdict"]), list[str]()
-    if verdict not in (case.verdict, case.or_else):
+    verdict, mistakes = found.verdict, list[str]()
+    if verdict.value not in (case.verdict, case.or_else):
         mistakes.append(f"{verdict.value} in place of {case.verdict}")
     if code != (UNDECIDED if verdict.is_inconclusive else DONE):
         mistakes.append(f"exit code {code}")
@@ -93,10 +92,10 @@ def find_mistakes(case: Program, code: int, found: Mapping[str, Any], on_gpu: bo
     if case.answer not in headline:
         mistakes.append(f"the headline is {headline!r}")
     needed = []
-    for cause in found["causes"]:
-        if cause["is_needed"]:
-            sources = [cause["source"], *(text for _, text in cause["others"])]
-            needed.append((f"{cause['kind']['good']} {cause['kind']['bad']}", sources))
+    for cause in found.causes:
+        if cause.is_needed:
+            sources = [cause.source, *(text for _, text in cause.others)]
+            needed.append((f"{cause.kind.good} {cause.kind.bad}", sources))
     for operator, line in case.named:
         if not any(operator in names and line in source for names, sources in needed for source in sources):
             mistakes.append(f"{operator} at {line!r} is not named")
@@ -115,4 +114,4 @@ def check(name: str, folder: Path, versions: tuple[str, str] = VERSIONS, on_gpu:
             code, found = trace(name, folder / name, versions=versions, on_gpu=on_gpu)
         except Exception as error:  # a mistake of ours is no reason to leave the others out
             return "crash", [repr(error)]
-    return found.get("verdict", ""), find_mistakes(load_programs()[name], code, found, on_gpu)
+    return found.verdict.value if found else "", find_mistakes(load_programs()[name], code, found, on_gpu)

@@ -10,10 +10,10 @@ from pathlib import Path
 from harness.cli.options import Command, Parser, add_matrix, at_least
 from harness.errors import DONE, UNDECIDED, InputError
 from harness.tools import cache_folder
-from harness.trace import outcome as outcomes
+from harness.trace.model import SUMMARY, load_summary, save_summary
 
 FOLDER = Path("reports") / "traces"
-OWN = ("run-", "store-", "tracer-", "alone", "index.html", outcomes.SUMMARY)  # beginnings of names in its folder
+OWN = ("run-", "store-", "tracer-", "alone", "index.html", SUMMARY)  # beginnings of names in its folder
 
 
 def add_options(parser: Parser) -> None:
@@ -37,11 +37,9 @@ def add_options(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from harness.config.pythons import changed_pythons, fit_pythons
-    from harness.trace.environments import load_requirements, make_matrix, prepare
-    from harness.trace.runs import parse_script
-    from harness.trace.standalone import write_script
-    from harness.trace.trace import trace
-    from reports.trace.page import render, render_terminal
+    from harness.trace.runs import load_requirements, make_matrix, parse_script, prepare
+    from harness.trace.trace import trace, write_script
+    from reports.render.trace_page import render, render_terminal
 
     words = options.script[1:] if options.script[:1] == ["--"] else options.script
     script = parse_script(words, eager=options.eager, timeout_s=options.timeout)
@@ -69,12 +67,12 @@ def run(options: argparse.Namespace) -> int:
         bad.close()
     if options.extract:
         outcome.script = write_script(outcome, good, bad, out)
-    outcomes.save(outcome, out)
+    save_summary(outcome, out)
     if not options.keep:
         for folder in [*out.glob("run-*"), *out.glob("store-*")]:
             shutil.rmtree(folder)
     render(out)
-    print(render_terminal(outcomes.load(out)))
+    print(render_terminal(load_summary(out)))
     print(f"page: {out / 'index.html'}")
     return UNDECIDED if outcome.verdict.is_inconclusive else DONE
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
-from harness.trace.model import Operator, Trace
+from harness.trace.model import OperatorCall, Trace
 
 Pair = tuple[int, int]
 NEAR = 8  # matched operators
@@ -34,11 +34,11 @@ class Alignment:
     regions: tuple[Region, ...]
 
 
-def strict_key(operator: Operator) -> Hashable:
+def strict_key(operator: OperatorCall) -> Hashable:
     return (*loose_key(operator), operator.line)
 
 
-def loose_key(operator: Operator) -> tuple[Hashable, ...]:
+def loose_key(operator: OperatorCall) -> tuple[Hashable, ...]:
     """Return a key without the line: a script may have one branch for each version. What reads nothing is known by what
     it makes, and a view by its other arguments, which say what it shows."""
     types = tuple(value.type for value in operator.inputs or operator.outputs)

@@ -6,22 +6,12 @@ anything reads them or the script still holds them at its end. All other differe
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeGuard
 
-from harness.trace.align import Alignment, Region
-from harness.trace.model import Kind, Operator, Slot, Trace, Value
-
-
-class Reason(str, enum.Enum):
-    """What makes the outputs differ, where all that goes in is equal."""
-
-    VALUES = "values"  # the operator computes other values
-    LAYOUT = "layout"  # its inputs have other strides
-    ARGUMENTS = "arguments"  # it is called with other arguments
-    DRAWS = "draws"  # it draws other random numbers, or from another state of the generator
+from harness.trace.align import Alignment, Region, align
+from harness.trace.model import OperatorCall, OperatorKind, Reason, Slot, Trace, Value
 
 
 class Guard(NamedTuple):
@@ -45,7 +35,7 @@ class Site:
 
     good: tuple[int, ...]
     bad: tuple[int, ...]
-    kind: Kind
+    kind: OperatorKind
     outputs: tuple[tuple[Slot, Slot], ...] = ()  # of the good trace, and what corresponds to it in the bad one
     feeds: tuple[Feed, ...] = ()
     guards: tuple[Guard, ...] = ()
@@ -82,9 +72,9 @@ class _Side:
         self.digests = {value.digest for operator in trace.operators for value in (*operator.inputs, *operator.outputs)}
 
 
-def compare_traces(good: Trace, bad: Trace, alignment: Alignment) -> list[Site]:
+def compare_traces(good: Trace, bad: Trace, alignment: Alignment | None = None) -> list[Site]:
     """Return every matched operator that computes something, and every region, in the bad trace's order."""
-    return _Comparison(good, bad, alignment).find_sites()
+    return _Comparison(good, bad, alignment or align(good, bad)).find_sites()
 
 
 class _Comparison:
@@ -125,7 +115,7 @@ class _Comparison:
         return Site(
             good=(g,),
             bad=(b,),
-            kind=Kind((left.name,), (right.name,)),
+            kind=OperatorKind((left.name,), (right.name,)),
             outputs=tuple(((g, slot), (b, slot)) for slot in slots),
             guards=tuple(Guard(b, place, value.digest) for place, value in enumerate(left.inputs) if value.digest),
             inputs_equal=equal,
@@ -137,7 +127,7 @@ class _Comparison:
             reason=reason,
         )
 
-    def _compare_inputs(self, left: Operator, right: Operator) -> tuple[bool, Reason]:
+    def _compare_inputs(self, left: OperatorCall, right: OperatorCall) -> tuple[bool, Reason]:
         """Return whether all that goes in is equal; and the reason that would then remain."""
         pairs = list(zip(left.inputs, right.inputs, strict=True))
         if left.is_given_unknown or right.is_given_unknown:
@@ -209,13 +199,13 @@ class _Comparison:
             differs=any(each.outputs.values()),
         )
 
-    def _find_kind(self, region: Region) -> Kind:
+    def _find_kind(self, region: Region) -> OperatorKind:
         """Return the names of what computes something, in either version; if nothing does, those of all."""
         good, bad = self.good.trace, self.bad.trace
         names = [
             (good.name_operators(region.good, views), bad.name_operators(region.bad, views)) for views in (False, True)
         ]
-        return Kind(*(names[0] if any(names[0]) else names[1]), is_region=True)
+        return OperatorKind(*(names[0] if any(names[0]) else names[1]), is_region=True)
 
     def _is_computed(self, slot: Slot | None, region: Region) -> TypeGuard[Slot]:
         """Return whether the region computes the output in the bad trace, or shows there what it computed. A view of

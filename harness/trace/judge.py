@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 
 from harness.trace.diverge import Site
-from harness.trace.model import Kind, Trace
-from harness.trace.outcome import LIMIT_UNITS, Judged, Truth
-from harness.trace.runs import Side, find_programs
+from harness.trace.model import LIMIT_UNITS, Accuracy, OperatorKind, Trace, Truth
+from harness.trace.runs import TracedVersion, find_programs
 from harness.trace.substitute import Proof
 from harness.worker import dtypes, protocol
 from harness.worker.rounding import MOST, Ruler, measure
@@ -47,21 +46,21 @@ class Replayed:
         ]
 
 
-def judge_all(good: Side, bad: Side, given: Trace, proof: Proof) -> dict[Kind, Judged]:
+def judge_all(good: TracedVersion, bad: TracedVersion, given: Trace, proof: Proof) -> dict[OperatorKind, Accuracy]:
     """Judge every kind whose programs were stored on both sides. `given`: the good version's trace."""
-    stored = {kind: find_programs(good, bad, number) for number, kind in enumerate(proof.sites)}
-    programs = {kind: files for kind, files in stored.items() if files}
+    stored = [(each, find_programs(good, bad, number)) for number, each in enumerate(proof.all.values())]
+    programs = [(each, files) for each, files in stored if files]
     if not programs:
         return {}
-    left = _replay(good, [files["good"] for files in programs.values()])
-    right = _replay(bad, [files["bad"] for files in programs.values()])
+    left = _replay(good, [files["good"] for _, files in programs])
+    right = _replay(bad, [files["bad"] for _, files in programs])
     return {
-        kind: judge(x, y, find_coarsest(proof.sites[kind], given, proof.seen_in[kind]))
-        for kind, x, y in zip(programs, left, right, strict=True)
+        each.kind: judge(x, y, find_coarsest(each.site, given, each.seen_in))
+        for (each, _), x, y in zip(programs, left, right, strict=True)
     }
 
 
-def _replay(side: Side, programs: list[Path]) -> list[Replayed]:
+def _replay(side: TracedVersion, programs: list[Path]) -> list[Replayed]:
     folder = side.replay(programs)
     facts = protocol.read_json(str(folder / "result.json"))
     return [Replayed(facts[path.stem], str(folder / path.stem)) for path in programs]
@@ -78,24 +77,24 @@ def _roundoff(dtype: str) -> float:
     return dtypes.UNIT_ROUNDOFF.get(dtype, 0.0)
 
 
-def judge(good: Replayed, bad: Replayed, coarsest: str) -> Judged:
+def judge(good: Replayed, bad: Replayed, coarsest: str) -> Accuracy:
     """Compare what both versions computed with the ground truth, in units of the coarsest dtype."""
     left, right = good.facts, bad.facts
     if left["error"] or right["error"]:
-        return Judged(Truth.NOT_RUN, left["error"] or right["error"])
+        return Accuracy(Truth.NOT_RUN, left["error"] or right["error"])
     if left["outputs"] != right["outputs"]:
-        return Judged(Truth.OTHER_OUTPUTS)
+        return Accuracy(Truth.OTHER_OUTPUTS)
     floating = [number for number, (dtype, _) in enumerate(left["outputs"]) if "float" in dtype]
     error = left["exact_error"] or right["exact_error"]
     if error or not floating:
-        return Judged(Truth.NO_GROUND_TRUTH, error or "its outputs are not floating")
+        return Accuracy(Truth.NO_GROUND_TRUTH, error or "its outputs are not floating")
     truth, other = good.load("exact"), bad.load("exact")
     difference = max(map(compare_arrays, truth, other))
     names = [left["outputs"][number][0] for number in floating]
     if SAME_EXACT < difference <= LIMIT_UNITS * max(map(_roundoff, names)):
-        return Judged(Truth.ROUNDS_INSIDE, exact_difference=difference)
+        return Accuracy(Truth.ROUNDS_INSIDE, exact_difference=difference)
     if difference > SAME_EXACT:
-        return Judged(Truth.OTHER_MEANING, exact_difference=difference)
+        return Accuracy(Truth.OTHER_MEANING, exact_difference=difference)
     units = []
     for values in (good.load("value"), bad.load("value")):
         errors = [
@@ -112,7 +111,7 @@ def judge(good: Replayed, bad: Replayed, coarsest: str) -> Judged:
     )
 
 
-def rank(good_units: float, bad_units: float) -> Judged:
+def rank(good_units: float, bad_units: float) -> Accuracy:
     """Return which version is nearer to the ground truth, by its errors."""
     near, far = sorted((good_units, bad_units))
     truth = Truth.ONE_NEARER
@@ -120,7 +119,7 @@ def rank(good_units: float, bad_units: float) -> Judged:
         truth = Truth.BOTH_ACCURATE
     elif near <= LIMIT_UNITS and far > MUCH * near:
         truth = Truth.ONE_CORRECT
-    return Judged(truth, good_units=good_units, bad_units=bad_units)
+    return Accuracy(truth, good_units=good_units, bad_units=bad_units)
 
 
 def measure_error(values: Array, truth: Array, dtype: str) -> float:

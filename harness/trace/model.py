@@ -1,18 +1,28 @@
-"""A trace, as the recorder wrote it: operators, with digests and sketches of what goes in and comes out."""
+"""What is recorded and what is found, as types: a trace, as the recorder wrote it, and a summary, as summary.json has
+it.
+
+A trace is operators, with digests and sketches of what goes in and comes out. A summary is facts, from which the page
+and the terminal make sentences.
+"""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
+
+from harness.worker import protocol
 
 Slot = tuple[int, int]  # an operator's index, and which of its outputs
 Sketch = np.ndarray[Any, np.dtype[np.float64]]
 BUCKETS = 64
+SUMMARY = "summary.json"
+LIMIT_UNITS = 32.0  # rounding units: what sums of a thousand terms may cost in the dtype, if errors are independent
 UNKNOWN = "?"  # in place of a digest, or of an argument: what an operator was given cannot be read
 
 
@@ -32,7 +42,7 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Operator:
+class OperatorCall:
     """One call of an operator."""
 
     index: int
@@ -99,7 +109,7 @@ class End:
 class Trace:
     """The operators of one run, in order, and how the run ended."""
 
-    operators: tuple[Operator, ...]
+    operators: tuple[OperatorCall, ...]
     end: End
     sketches: Sketch  # a row each, as `Value.row` numbers them
 
@@ -132,7 +142,7 @@ class Trace:
 
 
 @dataclass(frozen=True)
-class Kind:
+class OperatorKind:
     """The operators of a site, by name. Sites of one kind are substituted together."""
 
     good: tuple[str, ...]
@@ -148,7 +158,138 @@ def _list(names: tuple[str, ...]) -> str:
     return ", ".join(names) or "nothing"
 
 
-OPERATOR, END = TypeAdapter(Operator), TypeAdapter(End)
+# -- what is found ------------------------------------------------------------------------------------------------
+
+
+class Reason(str, enum.Enum):
+    """What makes the outputs differ, where all that goes in is equal."""
+
+    VALUES = "values"  # the operator computes other values
+    LAYOUT = "layout"  # its inputs have other strides
+    ARGUMENTS = "arguments"  # it is called with other arguments
+    DRAWS = "draws"  # it draws other random numbers, or from another state of the generator
+
+
+class Verdict(str, enum.Enum):
+    """What is known of why the end results differ."""
+
+    UNCHANGED = "unchanged"  # no operator diverges
+    NO_EFFECT = "no_effect"  # an operator diverges, and the end result is the same
+    DOES_NOT_REPEAT = "does_not_repeat"  # a version's own two runs differ
+    PROVEN = "proven"  # the substitution brings the end result back, bit for bit
+    POSSIBLE = "possible"  # operators diverge; their substitution leaves a difference, or is not possible
+    RAISED = "raised"  # PyTorch raises an exception in one version
+    NOT_EXPLAINED = "not_explained"
+
+    @property
+    def is_inconclusive(self) -> bool:
+        return self in (Verdict.DOES_NOT_REPEAT, Verdict.NOT_EXPLAINED, Verdict.POSSIBLE)
+
+
+class Truth(str, enum.Enum):
+    """Which version's operator is nearer to the ground truth, alone."""
+
+    NOT_JUDGED = "not_judged"
+    NOT_RUN = "not_run"  # alone it cannot run: `Accuracy.detail`
+    OTHER_OUTPUTS = "other_outputs"  # of other types or shapes
+    NO_GROUND_TRUTH = "no_ground_truth"  # it has no float64 form: `Accuracy.detail`
+    ROUNDS_INSIDE = "rounds_inside"  # its float64 forms take in each version's own roundings
+    OTHER_MEANING = "other_meaning"  # the float64 forms differ by more than rounding
+    BOTH_ACCURATE = "both_accurate"
+    ONE_CORRECT = "one_correct"
+    ONE_NEARER = "one_nearer"
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """What an operator does alone. Errors are in rounding units; None where there is no ground truth."""
+
+    truth: Truth = Truth.NOT_JUDGED
+    detail: str = ""
+    exact_difference: float | None = None  # of the two float64 forms, relative, in the norm
+    good_units: float | None = None
+    bad_units: float | None = None
+    is_deterministic: bool = True
+    is_equal_alone: bool = False  # the two versions give the same bits
+
+
+@dataclass(frozen=True)
+class OneRaised:
+    """An exception of one version only."""
+
+    version: str
+    other: str  # the version that raised none
+    text: str
+    source: str  # the text of the line
+    where: Raised
+    other_returned: bool  # in the other version the same operator, on the same bits, returned
+
+
+@dataclass(kw_only=True)
+class DivergingKind:
+    """One kind of operator, at which the versions diverge."""
+
+    kind: OperatorKind
+    function: str  # that the line calls
+    line: str
+    source: str  # the text of that line
+    module: str
+    phase: str
+    reason: Reason
+    changes: list[str]  # arguments, or strides, that differ: in each version
+    index: int | None  # in the bad trace
+    instances: int = 0  # whose outputs were substituted
+    others: list[list[str]] = field(default_factory=list)  # further lines where it was substituted, and their text
+    share: float | None = None  # of the end result's difference, that goes when it joins those before it
+    is_needed: bool = True
+    judged: Accuracy = Accuracy()
+    program: int | None = None  # of the stored programs
+
+
+@dataclass(frozen=True)
+class DifferingSite:
+    """A row of the table of what differs."""
+
+    kind: str
+    diverges: bool
+    line: str
+    module: str
+    phase: str
+    difference: float | None
+
+
+@dataclass
+class TraceSummary:
+    """All facts of a trace."""
+
+    __pydantic_config__ = ConfigDict(ser_json_inf_nan="strings")
+
+    good: str
+    bad: str
+    command: list[str]
+    verdict: Verdict = Verdict.UNCHANGED
+    numbers: float | None = None  # largest relative difference of a number that left PyTorch
+    tensors: float | None = None  # and of a tensor that was left
+    causes: list[DivergingKind] = field(default_factory=list)
+    earliest: int = 0  # of the causes, in the program's order
+    comes_back: bool | None = None
+    left: float | None = None
+    not_repeatable: list[str] = field(default_factory=list)
+    ended: dict[str, str] = field(default_factory=dict)
+    raised: OneRaised | None = None
+    growth: list[tuple[int, float]] = field(default_factory=list)  # index in the bad trace, relative difference
+    differing: list[DifferingSite] = field(default_factory=list)  # the first ones, in the program's order
+    counts: dict[str, int] = field(default_factory=dict)
+    seconds: dict[str, tuple[float, float]] = field(default_factory=dict)  # without the recorder, and with it
+    torch: list[str] = field(default_factory=list)  # as it was observed inside
+    notes: list[str] = field(default_factory=list)
+    runs: int = 0
+    script: str = ""  # that shows the first diverging operator alone
+
+
+# -- files -----------------------------------------------------------------------------------------------------------
+
+OPERATOR, END, FOUND = TypeAdapter(OperatorCall), TypeAdapter(End), TypeAdapter(TraceSummary)
 
 
 def load_end(folder: Path) -> End:
@@ -162,3 +303,12 @@ def load_trace(folder: Path) -> Trace:
         operators = tuple(map(OPERATOR.validate_json, lines))
     sketches = np.fromfile(folder / "sketches.bin", dtype="<f8").reshape(-1, BUCKETS)
     return Trace(operators, load_end(folder), sketches)
+
+
+def save_summary(summary: TraceSummary, folder: Path) -> None:
+    protocol.write_atomically(str(folder / SUMMARY), FOUND.dump_json(summary, indent=1))
+
+
+def load_summary(folder: Path) -> TraceSummary:
+    """Return what `save_summary` wrote."""
+    return FOUND.validate_json((folder / SUMMARY).read_bytes())

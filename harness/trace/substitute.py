@@ -8,33 +8,55 @@ no output is substituted because of what came before it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from harness.trace.align import align
 from harness.trace.diverge import Site, compare_traces
-from harness.trace.model import Kind, Slot, Trace
+from harness.trace.model import OperatorKind, Slot, Trace
 from harness.trace.results import Result, distance, find_result
-from harness.trace.runs import Side
+from harness.trace.runs import TracedVersion
 
 MOST_ROUNDS = 8
 Say = Callable[[str], None]
 
 
 @dataclass
+class KindProof:
+    """What substitution showed of one kind."""
+
+    site: Site  # the first that diverges
+    seen_in: Trace  # the trace in which it was seen
+    share: float | None = None  # of the difference, that goes with the kind
+    substituted: list[int] = field(default_factory=list)  # operators
+    is_needed: bool = True
+
+    @property
+    def kind(self) -> OperatorKind:
+        return self.site.kind
+
+
+@dataclass
 class Proof:
     """What substitution showed."""
 
-    kinds: list[Kind] = field(default_factory=list)  # the smallest set that was found
-    sites: dict[Kind, Site] = field(default_factory=dict)  # of every kind, the first that diverges
-    seen_in: dict[Kind, Trace] = field(default_factory=dict)  # the trace in which that site was seen
-    shares: dict[Kind, float | None] = field(default_factory=dict)  # of the difference, that goes with the kind
-    substituted: dict[Kind, list[int]] = field(default_factory=dict)  # operators
-    not_possible: list[Kind] = field(default_factory=list)  # these diverge and cannot be substituted
+    all: dict[OperatorKind, KindProof] = field(default_factory=dict)  # that diverge, as they were found
     comes_back: bool | None = None  # bit for bit; None: nothing was substituted
     left: float | None = None  # the distance that is left
-    after: Trace | None = None  # the bad version's, with all of them substituted
+    after: Trace | None = None  # the bad version's, with all that is needed substituted
+
+    @property
+    def kinds(self) -> list[OperatorKind]:
+        """Return the smallest set of kinds that was found, of those that can be substituted."""
+        return [kind for kind, proof in self.all.items() if proof.site.stored and proof.is_needed]
+
+    def join(self, diverging: Iterable[Site], trace: Trace) -> bool:
+        """Add new kinds; return whether one of them can be substituted."""
+        before = len(self.kinds)
+        for site in diverging:
+            self.all.setdefault(site.kind, KindProof(site, trace))
+        return len(self.kinds) > before
 
 
 def find_diverging(sites: Iterable[Site], unstable: Iterable[int]) -> list[Site]:
@@ -43,7 +65,7 @@ def find_diverging(sites: Iterable[Site], unstable: Iterable[int]) -> list[Site]
     return [site for site in sites if site.diverges and not skip.intersection(site.bad)]
 
 
-def request_substitution(sites: Sequence[Site], kinds: Iterable[Kind], store: str) -> dict[str, Any]:
+def request_substitution(sites: Sequence[Site], kinds: Iterable[OperatorKind], store: str) -> dict[str, Any]:
     """Return what the recorder is asked for, to substitute all sites of these kinds: rows with an operator's index
     first, and the site's number last."""
     puts, feeds, guards = list[Any](), list[Any](), list[Any]()
@@ -65,16 +87,16 @@ def _name_file(store: str, slot: Slot) -> str:
     return f"{store}/{slot[0]}-{slot[1]}.pt"
 
 
-def request_outputs(sites: Iterable[Site], kinds: Iterable[Kind]) -> list[Slot]:
+def request_outputs(sites: Iterable[Site], kinds: Iterable[OperatorKind]) -> list[Slot]:
     """Return the outputs of the good trace that the recorder stores for a substitution."""
     wanted = set(kinds)
     return sorted({slot for site in sites if site.kind in wanted for slot in site.stored})
 
 
-def request_programs(sites: Mapping[Kind, Site], side: str) -> list[dict[str, Any]]:
+def request_programs(sites: Iterable[Site], side: str) -> list[dict[str, Any]]:
     """Return what the recorder stores, so that the first site of each kind can run again alone."""
     programs = []
-    for number, site in enumerate(sites.values()):
+    for number, site in enumerate(sites):
         operators = site.good if side == "good" else site.bad
         slots = dict.fromkeys(pair[side == "bad"] for pair in site.outputs)
         outputs = [slot for slot in slots if slot[0] in operators]
@@ -86,13 +108,13 @@ def request_programs(sites: Mapping[Kind, Site], side: str) -> list[dict[str, An
 class Experiment:
     """Substitutes outputs of `giver` in runs of `taker`."""
 
-    def __init__(self, giver: Side, taker: Side, given: Trace, taken: Trace, say: Say) -> None:
+    def __init__(self, giver: TracedVersion, taker: TracedVersion, given: Trace, taken: Trace, say: Say) -> None:
         self.giver, self.taker, self.given, self.taken, self.say = giver, taker, given, taken, say
         self.wanted, self.had = find_result(given), find_result(taken)
         self.alignment = align(given, taken)
         self.sites = compare_traces(given, taken, self.alignment)
 
-    def run(self, kinds: Sequence[Kind], **more: Any) -> Trace:
+    def run(self, kinds: Sequence[OperatorKind], **more: Any) -> Trace:
         """Run the taker with outputs of these kinds substituted."""
         self.say(f"{self.taker.version} with {', '.join(map(str, kinds))} of {self.giver.version} substituted")
         return self.taker.record(**request_substitution(self.sites, kinds, str(self.giver.store)), **more)
@@ -102,15 +124,13 @@ class Experiment:
         not needed. `unstable`: operators of the taker that do not repeat."""
         proof, trace, sites = Proof(), self.taken, self.sites
         for _ in range(MOST_ROUNDS):
-            joining = _join(find_diverging(sites, unstable), trace, proof)
-            if not joining:
+            if not proof.join(find_diverging(sites, unstable), trace):
                 break
-            self.sites = sites
-            kinds = [*proof.kinds, *joining]
-            self.giver.record(store=request_outputs(sites, kinds), programs=request_programs(proof.sites, "good"))
-            trace = self.run(kinds, programs=request_programs(proof.sites, "bad"))
-            proof.kinds, proof.after = kinds, trace
-            sites = self._compare(trace)
+            self.sites, kinds = sites, proof.kinds
+            first = [each.site for each in proof.all.values()]
+            self.giver.record(store=request_outputs(sites, kinds), programs=request_programs(first, "good"))
+            proof.after = trace = self.run(kinds, programs=request_programs(first, "bad"))
+            sites = compare_traces(self.given, trace)
             if self._gives_wanted(trace):
                 break
         if proof.after is not None:
@@ -120,9 +140,6 @@ class Experiment:
             self._list_substituted(proof, proof.after)
         return proof
 
-    def _compare(self, trace: Trace) -> list[Site]:
-        return compare_traces(self.given, trace, align(self.given, trace))
-
     def _gives_wanted(self, trace: Trace) -> bool:
         return find_result(trace).equals(self.wanted)
 
@@ -130,22 +147,22 @@ class Experiment:
         """Substitute the kinds one after the other, for what goes with each; then leave out each in turn. None is
         substituted by itself: behind another one its inputs are not the giver's. Return the trace of the smallest
         set."""
-        known = {tuple(proof.kinds): after}
+        kinds = proof.kinds
+        known = {tuple(kinds): after}
 
-        def run(kinds: list[Kind]) -> Trace:
+        def run(kinds: Sequence[OperatorKind]) -> Trace:
             if tuple(kinds) not in known:
                 known[tuple(kinds)] = self.run(kinds)
             return known[tuple(kinds)]
 
         before = self.had
-        for count, kind in enumerate(proof.kinds, 1):
-            result = find_result(run(proof.kinds[:count]))
-            proof.shares[kind] = find_share(self.wanted, self.had, before, result)
+        for count, kind in enumerate(kinds, 1):
+            result = find_result(run(kinds[:count]))
+            proof.all[kind].share = find_share(self.wanted, self.had, before, result)
             before = result
-        for kind in list(proof.kinds) if proof.comes_back else []:
+        for kind in kinds if proof.comes_back else []:
             others = [each for each in proof.kinds if each != kind]
-            if others and self._gives_wanted(run(others)):
-                proof.kinds = others
+            proof.all[kind].is_needed = not others or not self._gives_wanted(run(others))
         return known[tuple(proof.kinds)]
 
     def _list_substituted(self, proof: Proof, after: Trace) -> None:
@@ -153,18 +170,7 @@ class Experiment:
         for site in self.sites:
             own = [b for b in (*site.bad, *(feed.guard.operator for feed in site.feeds)) if b in changed]
             if site.kind in proof.kinds and own:
-                proof.substituted.setdefault(site.kind, []).append(own[0])
-
-
-def _join(diverging: Iterable[Site], trace: Trace, proof: Proof) -> list[Kind]:
-    """Add all new kinds to the proof; return those that can be substituted."""
-    joining = list[Kind]()
-    for site in diverging:
-        if site.kind in proof.sites:
-            continue
-        proof.sites[site.kind], proof.seen_in[site.kind] = site, trace
-        (joining if site.stored else proof.not_possible).append(site.kind)
-    return joining
+                proof.all[site.kind].substituted.append(own[0])
 
 
 def find_share(wanted: Result, had: Result, before: Result, after: Result) -> float | None:
@@ -189,5 +195,5 @@ def find_unstable(one: Trace, other: Trace) -> set[int]:
 def find_first_unstable(one: Trace, other: Trace) -> Site | None:
     """Return the first site that diverges between two runs of one version: what does not repeat by itself. Where there
     is none, as where a seed differs, return the first that has other outputs."""
-    sites = [site for site in compare_traces(one, other, align(one, other)) if site.differs]
+    sites = [site for site in compare_traces(one, other) if site.differs]
     return next((site for site in sites if site.diverges), next(iter(sites), None))

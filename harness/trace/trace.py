@@ -3,26 +3,49 @@
 from __future__ import annotations
 
 import linecache
+import shutil
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import zip_longest
-from typing import Any
+from pathlib import Path
+from string import Template
 
 from harness.errors import InputError
-from harness.trace.diverge import Reason, Site
+from harness.trace.diverge import Site
 from harness.trace.judge import judge_all
-from harness.trace.model import End, Kind, Operator, Trace
-from harness.trace.outcome import Cause, OneRaised, Outcome, Verdict
+from harness.trace.model import (
+    DifferingSite,
+    DivergingKind,
+    End,
+    OneRaised,
+    OperatorCall,
+    OperatorKind,
+    Reason,
+    Trace,
+    TraceSummary,
+    Verdict,
+)
 from harness.trace.results import distances, find_growth, find_result, pair_tensors
-from harness.trace.runs import Side
-from harness.trace.substitute import Experiment, Proof, Say, find_diverging, find_first_unstable, find_unstable
+from harness.trace.runs import TracedVersion, find_programs
+from harness.trace.substitute import (
+    Experiment,
+    Proof,
+    Say,
+    find_diverging,
+    find_first_unstable,
+    find_unstable,
+)
 
 MOST_ROWS = 60  # of the table
+TEMPLATE = Path(__file__).parent / "alone.py.txt"
+FOLDER = "alone"
 
 
-def trace(good: Side, bad: Side, command: Sequence[str], notes: Sequence[str], say: Say) -> Outcome:
+def trace(
+    good: TracedVersion, bad: TracedVersion, command: Sequence[str], notes: Sequence[str], say: Say
+) -> TraceSummary:
     """Return everything that was found. InputError where the script cannot be traced."""
-    outcome = Outcome(good=good.version, bad=bad.version, command=list(command), notes=list(notes))
+    outcome = TraceSummary(good=good.version, bad=bad.version, command=list(command), notes=list(notes))
     g, g_again = _record(good, outcome, say)
     b, b_again = _record(bad, outcome, say)
     if not g.operators and not b.operators:
@@ -38,10 +61,10 @@ def trace(good: Side, bad: Side, command: Sequence[str], notes: Sequence[str], s
     if not repeats:
         outcome.verdict = Verdict.DOES_NOT_REPEAT
     elif experiment.wanted.equals(experiment.had):
-        first = dict[Kind, Site]()
+        first = dict[OperatorKind, Site]()
         for site in find_diverging(experiment.sites, unstable):
             first.setdefault(site.kind, site)
-        outcome.causes = [_describe_cause(site, g, b) for site in first.values()]
+        outcome.causes = [_describe_kind(site, g, b) for site in first.values()]
         outcome.verdict = Verdict.NO_EFFECT if first else Verdict.UNCHANGED
     else:
         _prove(outcome, experiment, unstable)
@@ -49,7 +72,7 @@ def trace(good: Side, bad: Side, command: Sequence[str], notes: Sequence[str], s
     return outcome
 
 
-def _record(side: Side, outcome: Outcome, say: Say) -> tuple[Trace, Trace]:
+def _record(side: TracedVersion, outcome: TraceSummary, say: Say) -> tuple[Trace, Trace]:
     say(f"{side.version}, without the recorder")
     plain = side.run_plainly()
     say(f"{side.version}, recorded twice")
@@ -70,7 +93,7 @@ def require_undisturbed(version: str, plain: End, recorded: End) -> None:
         raise InputError(message, "leave out what disturbs the recorder; where its end is luck, run it again")
 
 
-def _find_unrepeated(side: Side, one: Trace, other: Trace) -> list[str]:
+def _find_unrepeated(side: TracedVersion, one: Trace, other: Trace) -> list[str]:
     site = find_first_unstable(one, other)
     if site is not None:
         line = _find_first(site, one, other).line
@@ -83,7 +106,7 @@ def _find_unrepeated(side: Side, one: Trace, other: Trace) -> list[str]:
 # -- facts that need no experiment ------------------------------------------------------------------------------------
 
 
-def _describe_results(outcome: Outcome, experiment: Experiment) -> None:
+def _describe_results(outcome: TraceSummary, experiment: Experiment) -> None:
     g, b = experiment.given, experiment.taken
     outcome.ended = {"good": g.end.failure, "bad": b.end.failure}
     outcome.numbers, outcome.tensors = distances(experiment.wanted, experiment.had)
@@ -96,31 +119,27 @@ def _describe_results(outcome: Outcome, experiment: Experiment) -> None:
             outcome.notes.append(text)
 
 
-def _describe_differences(outcome: Outcome, experiment: Experiment) -> None:
+def _describe_differences(outcome: TraceSummary, experiment: Experiment) -> None:
     g, b, pairs = experiment.given, experiment.taken, experiment.alignment.pairs
     outcome.growth = find_growth(g, b, pairs)
     relative = dict(outcome.growth)
     differing = [site for site in experiment.sites if site.differs]
-    outcome.counts = {
-        "good": len(g.operators),
-        "bad": len(b.operators),
-        "matched": len(pairs),
-        "differing": len(differing),
-    }
+    counts = {"good": len(g.operators), "bad": len(b.operators), "matched": len(pairs), "differing": len(differing)}
+    outcome.counts = counts
     for site in differing[:MOST_ROWS]:
-        operator = _find_first(site, g, b)
-        row: dict[str, Any] = {name: getattr(operator, name) for name in ("line", "module", "phase")}
-        row["difference"] = next((relative[index] for index in site.bad if index in relative), None)
-        outcome.differing.append({"kind": str(site.kind), "diverges": site.diverges, **row})
+        first = _find_first(site, g, b)
+        difference = next((relative[index] for index in site.bad if index in relative), None)
+        row = DifferingSite(str(site.kind), site.diverges, first.line, first.module, first.phase, difference)
+        outcome.differing.append(row)
 
 
 # -- the experiment ---------------------------------------------------------------------------------------------------
 
 
-def _prove(outcome: Outcome, experiment: Experiment, unstable: set[int]) -> None:
+def _prove(outcome: TraceSummary, experiment: Experiment, unstable: set[int]) -> None:
     proof = experiment.prove(unstable)
     outcome.raised = _find_raised(experiment.given, proof.after or experiment.taken, outcome)
-    if proof.sites:
+    if proof.all:
         outcome.causes = _find_causes(experiment, proof)
         needed = [cause for cause in outcome.causes if cause.is_needed] or outcome.causes
         outcome.earliest = outcome.causes.index(min(needed, key=lambda cause: cause.index or 0))
@@ -130,23 +149,22 @@ def _prove(outcome: Outcome, experiment: Experiment, unstable: set[int]) -> None
     elif outcome.raised is not None and outcome.raised.where.is_pytorchs:
         outcome.verdict = Verdict.RAISED  # whatever else differs is not why
     else:
-        outcome.verdict = Verdict.POSSIBLE if proof.sites else Verdict.NOT_EXPLAINED
+        outcome.verdict = Verdict.POSSIBLE if proof.all else Verdict.NOT_EXPLAINED
 
 
-def _find_causes(experiment: Experiment, proof: Proof) -> list[Cause]:
-    """Return every kind that diverges; what is needed, and what moves the end result most, first."""
+def _find_causes(experiment: Experiment, proof: Proof) -> list[DivergingKind]:
+    """Return every kind that diverges; what is needed, and what changes the end result most, first."""
     experiment.say("the first diverging operators run again alone: three times, and in float64")
     judged = judge_all(experiment.giver, experiment.taker, experiment.given, proof)
     causes = []
-    for number, (kind, site) in enumerate(proof.sites.items()):
-        cause = _describe_cause(site, experiment.given, proof.seen_in[kind])
-        substituted = proof.substituted.get(kind, [])
-        cause.instances, cause.share, cause.program = len(substituted), proof.shares.get(kind), number
+    for number, each in enumerate(proof.all.values()):
+        cause = _describe_kind(each.site, experiment.given, each.seen_in)
+        cause.instances, cause.share, cause.program = len(each.substituted), each.share, number
         if proof.after is not None:
-            lines = dict.fromkeys(proof.after.operators[index].line for index in substituted)
+            lines = dict.fromkeys(proof.after.operators[index].line for index in each.substituted)
             cause.others = [[line, read_line(line)] for line in lines if line != cause.line]
-        cause.judged = judged.get(kind, cause.judged)
-        cause.is_needed = kind in proof.kinds or kind in proof.not_possible
+        cause.judged = judged.get(each.kind, cause.judged)
+        cause.is_needed = each.is_needed
         causes.append(cause)
     shares = defaultdict[str, float](float)  # a forward operator and its backward are one line's
     for cause in causes:
@@ -154,7 +172,7 @@ def _find_causes(experiment: Experiment, proof: Proof) -> list[Cause]:
     return sorted(causes, key=lambda cause: (not cause.is_needed, -shares[cause.line], cause.index or 0))
 
 
-def _find_raised(good: Trace, bad: Trace, outcome: Outcome) -> OneRaised | None:
+def _find_raised(good: Trace, bad: Trace, outcome: TraceSummary) -> OneRaised | None:
     """Return the exception of one version, where the other raised none. `bad`: with all substituted that diverges."""
     if bool(good.end.raised) == bool(bad.end.raised):
         return None
@@ -168,7 +186,7 @@ def _find_raised(good: Trace, bad: Trace, outcome: Outcome) -> OneRaised | None:
     return OneRaised(version, other, raising.end.exception, read_line(where.line), where, returned)
 
 
-def _find_first(site: Site, g: Trace, b: Trace) -> Operator:
+def _find_first(site: Site, g: Trace, b: Trace) -> OperatorCall:
     """Return the operator to be named: of a region the first that computes something, of the bad version if it has
     one."""
     operators = [*(b.operators[index] for index in site.bad), *(g.operators[index] for index in site.good)]
@@ -181,9 +199,9 @@ def read_line(line: str) -> str:
     return linecache.getline(file, int(number)).strip() if number.isdecimal() else ""
 
 
-def _describe_cause(site: Site, g: Trace, b: Trace) -> Cause:
+def _describe_kind(site: Site, g: Trace, b: Trace) -> DivergingKind:
     first = _find_first(site, g, b)
-    return Cause(
+    return DivergingKind(
         kind=site.kind,
         function=first.function,
         line=first.line,
@@ -207,3 +225,28 @@ def _list_changes(site: Site, g: Trace, b: Trace) -> list[str]:
     elif site.reason == Reason.LAYOUT:
         pairs = [(list(x.strides), list(y.strides)) for x, y in zip(left.inputs, right.inputs, strict=True)]
     return [f"{x} and {y}" for x, y in pairs if x != y]
+
+
+# -- the script that stands alone ---------------------------------------------------------------------------------
+
+
+def write_script(outcome: TraceSummary, good: TracedVersion, bad: TracedVersion, out: Path) -> str:
+    """Write the first diverging operator as a script that stands alone: it runs the stored calls, which lie beside it,
+    and needs PyTorch only. Return its path, '' where no operator was stored."""
+    for cause in outcome.causes:
+        programs = {} if cause.program is None else find_programs(good, bad, cause.program)
+        if programs:
+            break
+    else:
+        return ""
+    folder = out / FOLDER
+    folder.mkdir(exist_ok=True)
+    for name, path in programs.items():
+        shutil.copy(path, folder / f"{name}.pt")
+    title = f"{cause.kind}: equal inputs, other outputs.\n\nSeen at {cause.line}."
+    text = Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
+        title=title.replace("\\", "/").replace('"""', "'''"), good=good.version, bad=bad.version
+    )
+    script = folder / "alone.py"
+    script.write_text(text, encoding="utf-8")
+    return str(script)

@@ -12,7 +12,7 @@ ALLOCATORS = ("empty", "new_empty", "_empty")  # what allocates begins so, and w
 UNDECLARED = ("running_mean", "running_var")  # written by batch normalisation in training, without a mark
 
 
-class Operator:
+class OperatorSchema:
     """Facts of an overload, read once."""
 
     def __init__(self, overload: Any) -> None:
@@ -32,7 +32,7 @@ class Operator:
 
 
 def written_tensors(written: Any, args: Any, kwargs: Any) -> list[Any]:
-    """Return the tensors that a call writes to; `written` is as `Operator` has it."""
+    """Return the tensors that a call writes to; `written` is as `OperatorSchema` has it."""
     tensors: list[Any] = []
     for position, name in written:
         flatten(args[position] if position < len(args) else kwargs.get(name), tensors)

@@ -25,7 +25,7 @@ _STDLIB = sysconfig.get_paths()["stdlib"] + os.sep
 _SITE = "site-packages" + os.sep
 
 
-class Step(NamedTuple):
+class FrameStep(NamedTuple):
     """Where a frame is: its code, the offset of its last instruction, and its line."""
 
     code: CodeType
@@ -36,7 +36,7 @@ class Step(NamedTuple):
 # -- the function that a line calls -----------------------------------------------------------------------------------
 
 
-def name_called(steps: list[Step]) -> str:
+def name_called(steps: list[FrameStep]) -> str:
     """Return the function that the first, outermost step calls: an operator is often only a part of it, as `expand` is
     of `cosine_similarity`. A module of PyTorch's own is looked into: `Linear` calls `linear`. Empty where the place of
     the call cannot be found, or is no call by a name."""
@@ -47,7 +47,7 @@ def name_called(steps: list[Step]) -> str:
 
 
 @functools.lru_cache(maxsize=None)
-def _name_called_at(step: Step, inner: str) -> str:
+def _name_called_at(step: FrameStep, inner: str) -> str:
     """Return the name. `inner`: the function whose frame was entered there; empty where it is not Python's."""
     source = _read_source(step)
     tree = _parse(f"({source})") if source else None
@@ -56,7 +56,7 @@ def _name_called_at(step: Step, inner: str) -> str:
     return inner
 
 
-def _read_source(step: Step) -> str:
+def _read_source(step: FrameStep) -> str:
     """Return the text of what runs there: the expression since Python 3.11, the line before."""
     file = step.code.co_filename
     if not hasattr(step.code, "co_positions"):
@@ -86,7 +86,7 @@ def _name_of_call(node: ast.AST) -> str:
     return function.id if isinstance(function, ast.Name) else ""
 
 
-def calls_pytorch(frame: Any, step: Step) -> bool:
+def calls_pytorch(frame: Any, step: FrameStep) -> bool:
     """Return whether a frame was calling something of PyTorch's that has no frame of its own: only the name tells."""
     code = frame.f_code
     if "CALL" not in dis.opname[code.co_code[step.offset]]:
@@ -119,11 +119,11 @@ class Lines:
         called."""
         frame: Any = sys._getframe(2)
         by_autograd = False
-        steps: list[Step] = []  # the innermost first
+        steps: list[FrameStep] = []  # the innermost first
         while frame is not None:
             code: CodeType = frame.f_code
             if not code.co_filename.startswith(OWN):
-                steps.append(Step(code, frame.f_lasti, frame.f_lineno))
+                steps.append(FrameStep(code, frame.f_lasti, frame.f_lineno))
             name = self.name_file(code.co_filename)
             if name is not None:
                 return f"{name}:{frame.f_lineno}", name_called(steps[::-1]), by_autograd
@@ -134,7 +134,7 @@ class Lines:
     def locate_error(self, error: BaseException) -> tuple[str, str, bool]:
         """Return the user's line that an exception came through last, the function that it calls, and whether PyTorch
         raised the exception in there, not the line itself."""
-        steps: list[Step] = []
+        steps: list[FrameStep] = []
         frame: Any = None
         trace = error.__traceback__
         while trace is not None:
@@ -142,7 +142,7 @@ class Lines:
             if self.name_file(code.co_filename) is not None:
                 frame, steps = trace.tb_frame, []
             if not code.co_filename.startswith(OWN):
-                steps.append(Step(code, trace.tb_lasti, trace.tb_lineno))
+                steps.append(FrameStep(code, trace.tb_lasti, trace.tb_lineno))
             trace = trace.tb_next
         if frame is None:
             return "", "", False

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from .digest import digest
-from .operators import Operator, default_generator, find_generator, flatten, number_slots, written_tensors
+from .operators import OperatorSchema, default_generator, find_generator, flatten, number_slots, written_tensors
 from .storages import Storages
 
 STORED, EARLIER = "stored tensor", "output of an earlier call"
@@ -31,7 +31,7 @@ class Programs:
             for index in program["operators"]:
                 self.by_operator.setdefault(index, []).append(program)
 
-    def store_call(self, index: int, operator: Operator, args: Any, kwargs: Any, storages: Storages) -> None:
+    def store_call(self, index: int, operator: OperatorSchema, args: Any, kwargs: Any, storages: Storages) -> None:
         """Store an operator's arguments, before it runs."""
         for program in self.by_operator.get(index, ()):
             own = frozenset(program["operators"])

@@ -1,9 +1,9 @@
 """The recorder: a dispatch mode below autograd that writes a line of JSON for every operator.
 
-A line has the fields of `harness.trace.model.Operator`: index, name with overload, phase, module path, the user's line
-(of an operator that autograd calls that of the forward call), the function that this line calls, per input and output
-digest, type and shape, strides, source or row of the sketch, all other arguments, the digest of the generator's state
-where the operator is random, the value that leaves PyTorch, and which outputs and inputs were substituted.
+A line has the fields of `harness.trace.model.OperatorCall`: index, name with overload, phase, module path, the user's
+line (of an operator that autograd calls that of the forward call), the function that this line calls, per input and
+output digest, type and shape, strides, source or row of the sketch, all other arguments, the digest of the generator's
+state where the operator is random, the value that leaves PyTorch, and which outputs and inputs were substituted.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .digest import UNKNOWN, digest, sketch
-from .operators import Operator, find_generator, flatten, number_slots, rebuild, written_tensors
+from .operators import OperatorSchema, find_generator, flatten, number_slots, rebuild, written_tensors
 from .places import Places, is_pytorchs
 from .programs import Programs
-from .storages import Methods, State, Storages, geometry
+from .storages import Methods, Storages, StorageState, geometry
 
 OUT_OF_MEMORY = "memory ran out while the recorder read or stored tensors: a smaller batch, or fewer steps"
 
@@ -34,7 +34,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.file = open(os.path.join(self.out, "trace.jsonl"), "w", encoding="utf-8")  # noqa: SIM115 - until `close`
         self.sketches = open(os.path.join(self.out, "sketches.bin"), "wb")  # noqa: SIM115
         self.count = self.rows = 0
-        self.operators: dict[Any, Operator] = {}
+        self.operators: dict[Any, OperatorSchema] = {}
         self.storages, self.places = Storages(), Places()
         self.methods = Methods(self.storages)
         self.programs = Programs(request.get("programs", []), self.out)
@@ -43,7 +43,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             _by_operator(request.get(name, ())) for name in ("guards", "puts", "feeds")
         )
         self.refused: set[int] = set()  # groups whose inputs are not those of the other version
-        self.outputs: list[tuple[State, int, int]] = []
+        self.outputs: list[tuple[StorageState, int, int]] = []
         self.raised: BaseException | None = None  # by an operator: the script's own
         self.raised_by: dict[str, Any] = {"operator": "", "given": []}
         self.fault = ""  # the traceback of a mistake of the recorder's
@@ -56,7 +56,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         try:
             operator = self.operators.get(func)
             if operator is None:
-                operator = self.operators[func] = Operator(func)
+                operator = self.operators[func] = OperatorSchema(func)
             return self._record(operator, func, args, kwargs)
         except BaseException as error:
             if error is not self.raised:
@@ -72,7 +72,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         elif not text.startswith("CUDA error"):
             self.fault = traceback.format_exc()
 
-    def _record(self, operator: Operator, func: Any, args: Any, kwargs: Any) -> Any:
+    def _record(self, operator: OperatorSchema, func: Any, args: Any, kwargs: Any) -> Any:
         index, self.count = self.count, self.count + 1
         inputs: list[Any] = []
         scalars: list[str] = []
@@ -108,7 +108,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.file.write(json.dumps(line, separators=(",", ":")) + "\n")
         return result
 
-    def _substitute_inputs(self, operator: Operator, args: Any, kwargs: Any, inputs: list[Any], line: Any) -> Any:
+    def _substitute_inputs(self, operator: OperatorSchema, args: Any, kwargs: Any, inputs: list[Any], line: Any) -> Any:
         """Return the arguments, with stored tensors in place of some inputs, but for those that are written to."""
         written = written_tensors(operator.written, args, kwargs)
         for position, path, group in self.feeds[line["index"]]:
@@ -140,7 +140,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         return is_rebuilt
 
     def _record_outputs(
-        self, operator: Operator, slots: list[Any], written: list[Any], inputs: list[Any], line: dict[str, Any]
+        self, operator: OperatorSchema, slots: list[Any], written: list[Any], inputs: list[Any], line: dict[str, Any]
     ) -> None:
         """Record what came back, and then what was written to and did not come back. A view is not digested before it
         is read: no operator has computed it. What was substituted counts as written."""

@@ -19,7 +19,7 @@ PURGE_EVERY = 4096  # new storages
 LENDING = ("numpy", "data_ptr", "__dlpack__")  # methods that hand a tensor's memory out
 
 
-class State:
+class StorageState:
     """What is known of one storage. It holds until an operator writes to the storage."""
 
     def __init__(self, storage: Any) -> None:
@@ -45,10 +45,10 @@ class Storages:
     """The state of every storage that the recorder has seen."""
 
     def __init__(self) -> None:
-        self.states: dict[int, State] = {}
+        self.states: dict[int, StorageState] = {}
         self.count = 0
 
-    def find(self, tensor: Any) -> State | None:
+    def find(self, tensor: Any) -> StorageState | None:
         """Return the state of a tensor's storage; None where it has no storage."""
         try:
             storage = tensor.untyped_storage()
@@ -56,7 +56,7 @@ class Storages:
             return None
         state = self.states.get(storage._cdata)
         if state is None:
-            state = self.states[storage._cdata] = State(storage)
+            state = self.states[storage._cdata] = StorageState(storage)
             self.count += 1
             if self.count % PURGE_EVERY == 0:
                 self.states = {key: state for key, state in self.states.items() if not state.alive.expired()}

@@ -12,7 +12,7 @@ import pytest
 
 from harness.cli import main
 from harness.errors import BAD_INPUT
-from reports.trace.page import describe
+from reports.render.trace_page import describe
 from tests.traces import ROOT, find_mistakes, load_programs, trace, work_in
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(900)]
@@ -39,6 +39,7 @@ SAMPLE = (  # each shows something that the others do not; `python -m tests.prog
 def test_the_right_operator_and_line_are_named(name: str, tmp_path: Path) -> None:
     code, found = trace(name, tmp_path)
     assert not find_mistakes(load_programs()[name], code, found), found
+    assert found is not None
     headline = describe(found)[0][1]
     assert headline[:40] in (tmp_path / "out" / "index.html").read_text().replace("&#39;", "'")
 
@@ -53,7 +54,8 @@ def test_a_check_of_an_answer_can_fail(tmp_path: Path) -> None:
 
 def test_the_extracted_script_shows_it_alone(pinned_pythons: list[Path], tmp_path: Path) -> None:
     _, found = trace("two_changes", tmp_path, "--extract")
-    script = Path(found["script"])
+    assert found is not None
+    script = Path(found.script)
     assert len(script.read_text().splitlines()) <= 60
     printed = [
         subprocess.run([python, script], capture_output=True, text=True, check=True).stdout for python in pinned_pythons

@@ -26,7 +26,7 @@ from harness.preflight.packages import check_interpreters, check_packages
 from harness.schema.bisection_records import Aspect
 from harness.search.bisect.run import fit_python
 from harness.search.bisect.subject import BisectSubject, environment_at
-from harness.trace.environments import make_matrix
+from harness.trace.runs import make_matrix
 from tests.unit.test_bisecting_releases import wheel
 from tests.unit.test_wheel_files import Silent
 from tests.wheels import write_wheel

@@ -11,15 +11,27 @@ import numpy as np
 import pytest
 
 from harness.errors import InputError
-from harness.trace import outcome as outcomes
-from harness.trace.diverge import Reason, Site
-from harness.trace.environments import load_requirements, make_matrix
+from harness.trace.diverge import Site
 from harness.trace.judge import compare_arrays, find_coarsest, measure_error, rank
-from harness.trace.model import End, Kind, Raised, Trace, Value
-from harness.trace.outcome import Cause, Judged, OneRaised, Outcome, Truth, Verdict
-from harness.trace.runs import parse_script
+from harness.trace.model import (
+    Accuracy,
+    DivergingKind,
+    End,
+    OneRaised,
+    OperatorKind,
+    Raised,
+    Reason,
+    Trace,
+    TraceSummary,
+    Truth,
+    Value,
+    Verdict,
+    load_summary,
+    save_summary,
+)
+from harness.trace.runs import load_requirements, make_matrix, parse_script
 from harness.trace.trace import require_undisturbed
-from reports.trace.page import describe, render, render_terminal
+from reports.render.trace_page import describe, render, render_terminal
 from tests.unit.test_trace_diverge import op, trace
 
 POOL = OneRaised(
@@ -31,32 +43,32 @@ POOL = OneRaised(
     other_returned=True,
 )
 OWN = replace(POOL, where=Raised("mine.py:6"), text="ValueError: no")
-GELU, REGION = Kind(("gelu",), ("gelu",)), Kind(("a",), ("b",), is_region=True)
-INCORRECT = Judged(Truth.ONE_CORRECT, exact_difference=0.0, good_units=1.0, bad_units=900.0)
+GELU, REGION = OperatorKind(("gelu",), ("gelu",)), OperatorKind(("a",), ("b",), is_region=True)
+INCORRECT = Accuracy(Truth.ONE_CORRECT, exact_difference=0.0, good_units=1.0, bad_units=900.0)
 OTHERS = [["mine.py:7", "y = norm(x)"], *([f"mine.py:{number}", "z = gelu(y)"] for number in range(20, 40))]
 
 
-def cause(kind: Kind | str, index: int = 4, **more: Any) -> Cause:
+def cause(kind: OperatorKind | str, index: int = 4, **more: Any) -> DivergingKind:
     place = {"line": "mine.py:7", "source": "y = norm(x)", "module": "Net.norm", "phase": "forward", "function": ""}
-    kind = Kind((kind,), (kind,)) if isinstance(kind, str) else kind
+    kind = OperatorKind((kind,), (kind,)) if isinstance(kind, str) else kind
     fields = {**place, "reason": Reason.VALUES, "changes": [], "instances": 2, "share": 1.0, **more}
-    return Cause(kind=kind, index=index, **fields)
+    return DivergingKind(kind=kind, index=index, **fields)
 
 
-def save(folder: Path, verdict: Verdict, *causes: Cause, **more: Any) -> dict[str, Any]:
-    """Return an outcome as its page reads it."""
-    outcome = Outcome("2.1.0", "2.5.0", ["python", "mine.py"], verdict=verdict, causes=list(causes))
+def save(folder: Path, verdict: Verdict, *causes: DivergingKind, **more: Any) -> TraceSummary:
+    """Return a summary as its page reads it."""
+    outcome = TraceSummary("2.1.0", "2.5.0", ["python", "mine.py"], verdict=verdict, causes=list(causes))
     outcome.counts = {"good": 3, "bad": 3, "matched": 3, "differing": 1}
     outcome.ended, outcome.numbers, outcome.tensors = {"good": "", "bad": ""}, 0.0, 0.0
     outcome.comes_back, outcome.left = verdict == Verdict.PROVEN, 0.1
     outcome.seconds, outcome.growth = {"2.1.0": (1.0, 2.0)}, [(0, 0.0), (1, math.inf)]
     for name, value in more.items():
         setattr(outcome, name, value)
-    outcomes.save(outcome, folder)
-    return outcomes.load(folder)
+    save_summary(outcome, folder)
+    return load_summary(folder)
 
 
-def say(folder: Path, verdict: Verdict, *causes: Cause, **more: Any) -> str:
+def say(folder: Path, verdict: Verdict, *causes: DivergingKind, **more: Any) -> str:
     """Return the answer's rows as one text."""
     return "\n".join(": ".join(row) for row in describe(save(folder, verdict, *causes, **more)))
 
@@ -100,7 +112,7 @@ def test_a_proven_cause_names_line_operator_effect_and_what_to_do(tmp_path: Path
         (Verdict.POSSIBLE, [cause(REGION)], {"comes_back": None}, "could not be substituted"),
         (Verdict.PROVEN, [cause("gelu", 9), cause(REGION, 2)], {"earliest": 1}, "Most of the difference comes in at"),
         (Verdict.PROVEN, [cause("gelu", 9), cause(REGION, 2)], {"earliest": 1}, "(Net.norm): b in place of a."),
-        (Verdict.PROVEN, [cause(Kind((), ("a",), True))], {}, "a, which only the bad version calls"),
+        (Verdict.PROVEN, [cause(OperatorKind((), ("a",), True))], {}, "a, which only the bad version calls"),
         (Verdict.PROVEN, [cause("gelu", others=OTHERS)], {}, "Line: mine.py:20: z = gelu(y)"),
         (Verdict.PROVEN, [cause("gelu", others=OTHERS)], {}, "Line: and 9 more"),
         (Verdict.PROVEN, [cause("gelu", phase="backward")], {}, "at the backward of mine.py:7"),
@@ -119,40 +131,45 @@ def test_a_proven_cause_names_line_operator_effect_and_what_to_do(tmp_path: Path
         ),
         (Verdict.PROVEN, [cause("mm", judged=rank(1, 2))], {}, "Do: Accept it"),
         (Verdict.PROVEN, [cause("mm", judged=rank(100, 200))], {}, "Do: Both are inaccurate"),
-        (Verdict.PROVEN, [cause("mm", judged=Judged(Truth.OTHER_MEANING, exact_difference=0.5))], {}, "are 0.5 apart"),
-        (Verdict.PROVEN, [cause("mm", judged=Judged(Truth.OTHER_MEANING, exact_difference=0.5))], {}, "Do: Decide"),
         (
             Verdict.PROVEN,
-            [cause("mm", judged=Judged(Truth.OTHER_MEANING, exact_difference=math.inf))],
+            [cause("mm", judged=Accuracy(Truth.OTHER_MEANING, exact_difference=0.5))],
+            {},
+            "are 0.5 apart",
+        ),
+        (Verdict.PROVEN, [cause("mm", judged=Accuracy(Truth.OTHER_MEANING, exact_difference=0.5))], {}, "Do: Decide"),
+        (
+            Verdict.PROVEN,
+            [cause("mm", judged=Accuracy(Truth.OTHER_MEANING, exact_difference=math.inf))],
             {},
             "one has finite",
         ),
-        (Verdict.PROVEN, [cause("mm", judged=Judged(Truth.NOT_RUN, "no"))], {}, "Alone it cannot run: no"),
+        (Verdict.PROVEN, [cause("mm", judged=Accuracy(Truth.NOT_RUN, "no"))], {}, "Alone it cannot run: no"),
         (Verdict.PROVEN, [cause("mm", judged=replace(INCORRECT, is_deterministic=False))], {}, "same bits every time"),
     ],
 )
 def test_every_answer_says_what_to_do_and_is_a_page(
-    verdict: Verdict, causes: list[Cause], more: dict[str, Any], said: str, tmp_path: Path
+    verdict: Verdict, causes: list[DivergingKind], more: dict[str, Any], said: str, tmp_path: Path
 ) -> None:
     text = say(tmp_path, verdict, *causes, **more, notes=["<script>alert(1)</script>"])
     assert said in text and "\nDo: " in text and "\n: " not in text
     page = render(tmp_path).read_text()
     assert "<script" not in page and "http://" not in page and "https://" not in page
-    headline = describe(outcomes.load(tmp_path))[0][1]
-    assert headline in render_terminal(outcomes.load(tmp_path))
+    headline = describe(load_summary(tmp_path))[0][1]
+    assert headline in render_terminal(load_summary(tmp_path))
 
 
 def test_every_truth_is_a_sentence(tmp_path: Path) -> None:
     facts = {"detail": "why", "exact_difference": 0.5, "good_units": 40.0, "bad_units": 50.0}
     for truth in set(Truth) - {Truth.NOT_JUDGED}:
-        assert "\nRight: " in say(tmp_path, Verdict.PROVEN, cause("mm", judged=Judged(truth, **facts)))  # type: ignore[arg-type]
+        assert "\nRight: " in say(tmp_path, Verdict.PROVEN, cause("mm", judged=Accuracy(truth, **facts)))  # type: ignore[arg-type]
 
 
 def test_it_is_judged_by_the_coarsest_type_that_a_version_computes_in() -> None:
     def in_steps(*kinds: str) -> Trace:
         return trace(*(replace(op("cast"), outputs=(Value("x", f"{kind}[4]", (1,)),)) for kind in kinds))
 
-    site = Site(good=(0, 1), bad=(0,), kind=Kind(("cast", "mm"), ("mm",), is_region=True))
+    site = Site(good=(0, 1), bad=(0,), kind=OperatorKind(("cast", "mm"), ("mm",), is_region=True))
     assert find_coarsest(site, in_steps("bfloat16", "float32"), in_steps("float32")) == "bfloat16"
     assert find_coarsest(site, in_steps("int64", "float32"), in_steps("float32")) == "float32"
 

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.trace.align import Region, align, find_gaps, match
-from harness.trace.diverge import Feed, Guard, Reason, Site, compare_traces
-from harness.trace.model import UNKNOWN, End, Operator, Slot, Trace, Value
+from harness.trace.diverge import Feed, Guard, Site, compare_traces
+from harness.trace.model import UNKNOWN, End, OperatorCall, Reason, Slot, Trace, Value
 from harness.trace.results import Result, compare_sketches, distance, find_growth, find_result, pair_tensors
 from harness.trace.substitute import (
     Experiment,
@@ -38,9 +38,9 @@ def op(
     line: str = "s.py:1",
     strides: Sequence[int] = (1,),
     **more: Any,
-) -> Operator:
+) -> OperatorCall:
     """`reads`: digest and source of each input; `gives`: digest of each output. `trace` gives it an index."""
-    return Operator(
+    return OperatorCall(
         index=-1,
         name=name,
         phase="forward",
@@ -52,7 +52,7 @@ def op(
     )
 
 
-def trace(*operators: Operator, alive: Sequence[Slot] = (), **end: Any) -> Trace:
+def trace(*operators: OperatorCall, alive: Sequence[Slot] = (), **end: Any) -> Trace:
     numbered = tuple(replace(operator, index=index) for index, operator in enumerate(operators))
     return Trace(numbered, End(alive=tuple(alive), **end), np.ones((1, 64)))
 
