@@ -15,7 +15,7 @@ from harness.config.matrix import Matrix
 from harness.config.workloads import Workload
 from harness.config.yaml_files import line_of
 from harness.errors import Problem
-from harness.preflight.findings import Findings
+from harness.preflight import Findings
 from harness.run.validate import ARRAY_BYTES, AT_ONCE
 from harness.schema.records import DEVICES, Device
 from harness.worker import dtypes

@@ -14,10 +14,9 @@ from harness.config.missing import missing_files, unfit_wheels
 from harness.errors import HarnessError
 from harness.executors.base import stage
 from harness.executors.host import find_host_python
-from harness.preflight.findings import Findings
+from harness.preflight import Findings
+from harness.preflight.environments import check_interpreters, check_operators, check_packages
 from harness.preflight.memory import check_memory
-from harness.preflight.operators import check_operators
-from harness.preflight.packages import check_interpreters, check_packages
 from harness.preflight.python_files import PROBLEM, SOLUTION, Surroundings, check_file
 from harness.run.prepare import Options, Prepared
 from harness.schema.records import Device

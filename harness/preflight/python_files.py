@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import Problem, meant
-from harness.preflight.findings import Findings
+from harness.preflight import Findings
 from harness.worker.wheels import normalise
 
 PROBLEM, SOLUTION = ("Model", "get_inputs", "get_init_inputs"), ("ModelNew",)

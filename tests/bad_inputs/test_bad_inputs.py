@@ -15,8 +15,7 @@ import pytest
 from harness.cli import main
 from harness.config import indexes
 from harness.config.interpreters import Interpreter
-from harness.preflight import preflight
-from harness.preflight.findings import Findings
+from harness.preflight import Findings, preflight
 from harness.run import machine
 from tests.bad_inputs.case import MATRIX, Case, faults
 from tests.bad_inputs.command_cases import COMMAND_LINE, STARTED_BY_NOX

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from harness.schema.records import LaunchRecord
 from harness.schema.storage import Run
 from harness.worker import protocol
+from harness.worker.wire import Timing
 from tests.fault_cases.cases import FaultCase
 
 # Of several workloads the one with the worst status stands for an environment.
@@ -70,38 +71,32 @@ def observed(run: Run, subject: str = protocol.KERNEL) -> Observed:
         statuses=tuple(v.status if v else protocol.NOT_RUN for v in worst.values()),
         messages=tuple(v.message if v else "" for v in worst.values()),
         unsteady=any(target.repeats_differ for target in kernels),
-        medians_us=tuple(_median_us(launches, name, subject) for name in environments),
-        peaks_bytes=tuple(_peak_bytes(launches, name, subject) for name in environments),
+        medians_us=tuple(_median(launches, name, subject, _time_us) for name in environments),
+        peaks_bytes=tuple(_median(launches, name, subject, _peak_bytes) for name in environments),
     )
 
 
-def _median_us(launches: Sequence[LaunchRecord], environment: str, subject: str) -> float | None:
-    """The median over launches of their medians, over all workloads together."""
-    medians = [
-        sum(
-            statistics.median(timing.samples_us)
-            for timing in launch.timings
-            if timing.target == subject and timing.samples_us
-        )
-        for launch in launches
-        if launch.environment == environment and launch.status == protocol.OK
-    ]
-    return statistics.median(medians) if any(medians) else None
+def _time_us(timings: Sequence[Timing]) -> float | None:
+    """Return the sum of the medians of all workloads."""
+    return sum(statistics.median(timing.samples_us) for timing in timings if timing.samples_us) or None
 
 
-def _peak_bytes(launches: Sequence[LaunchRecord], environment: str, subject: str) -> float | None:
-    """The median over launches of their largest peaks."""
-    peaks = [
-        max(
-            timing.memory.peak_bytes
-            for timing in launch.timings
-            if timing.target == subject and timing.memory is not None
-        )
-        for launch in launches
-        if launch.environment == environment
-        and any(timing.target == subject and timing.memory is not None for timing in launch.timings)
-    ]
-    return statistics.median(peaks) if peaks else None
+def _peak_bytes(timings: Sequence[Timing]) -> float | None:
+    """Return the largest peak."""
+    return max((timing.memory.peak_bytes for timing in timings if timing.memory is not None), default=None)
+
+
+def _median(
+    launches: Sequence[LaunchRecord],
+    environment: str,
+    subject: str,
+    measure: Callable[[Sequence[Timing]], float | None],
+) -> float | None:
+    """Return the median of a measure over launches; None where none has it."""
+    own = [each for each in launches if each.environment == environment and each.status == protocol.OK]
+    measured = [measure([timing for timing in each.timings if timing.target == subject]) for each in own]
+    values = [value for value in measured if value is not None]
+    return statistics.median(values) if values else None
 
 
 def not_shown(case: FaultCase, seen: Observed) -> list[str]:

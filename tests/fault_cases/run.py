@@ -150,7 +150,7 @@ def stored_runs(folder: Path) -> dict[str, Path]:
     runs = {path.parent.name: path.parent for path in sorted(folder.glob("*/run.json"))}
     results = folder / "results.json"
     value = json.loads(results.read_text()) if results.is_file() else {}
-    for row in value.get("cases", value.get("specimens", [])):  # the second: what they were called before
+    for row in value.get("cases", []):
         run = folder / row["project"] / "reports" / "runs" / row["run"]
         if (run / "run.json").is_file():
             runs.setdefault(row["name"], run)

@@ -15,7 +15,6 @@ from typing import Any
 from tests.fault_cases.cases import CAUSES, KERNEL, NOTHING_MOVED, FaultCase
 
 PROVEN = "proven"
-OF_BEFORE = {"decisive": "proven", "strong": "likely", "suggestive": "possible"}  # grades in results of before
 UNDECIDED = "undecided"
 
 
@@ -55,7 +54,7 @@ class Score:
 
     @property
     def wrong_and_proven(self) -> bool:
-        return not self.right and OF_BEFORE.get(self.grade, self.grade) == PROVEN
+        return not self.right and self.grade == PROVEN
 
     @property
     def line(self) -> str:

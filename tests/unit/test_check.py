@@ -15,8 +15,7 @@ from harness.config import indexes
 from harness.config.interpreters import Interpreter
 from harness.config.matrix import parse_matrix
 from harness.errors import BAD_INPUT, DONE, InputError
-from harness.preflight import preflight
-from harness.preflight.findings import Findings
+from harness.preflight import Findings, preflight
 from harness.preflight.memory import check_memory, shown
 from harness.preflight.python_files import PROBLEM, SOLUTION, Surroundings, check_file
 from harness.run import machine as this_machine

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from harness.config.matrix import matrix_text
-from harness.preflight import operators
-from harness.preflight.operators import check_operators
+from harness.preflight import environments
+from harness.preflight.environments import check_operators
 from tests.unit.test_operators import matrix_of
 
 NAMES = ["torch.topkk", "torch.nn.functional.rms_norm"]
@@ -18,7 +18,7 @@ PYTHONS = {"old": Path("old"), "new": Path("new")}
 
 
 def looked_up(monkeypatch: pytest.MonkeyPatch, lacking: dict[str, dict[str, list[str]]]) -> list[str]:
-    monkeypatch.setattr(operators, "output_of", lambda command, _: json.dumps(lacking[command[0]]))
+    monkeypatch.setattr(environments, "output_of", lambda command, _: json.dumps(lacking[command[0]]))
     found = check_operators(MATRIX, matrix_text(MATRIX), Path("matrix.yaml"), PYTHONS, list(PYTHONS))
     return [f"{each.what}; {each.remedy}" for each in found.problems]
 

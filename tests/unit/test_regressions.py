@@ -15,8 +15,7 @@ from harness.config.interpreters import Interpreter
 from harness.config.matrix import parse_matrix
 from harness.errors import DONE
 from harness.executors.host import HostPython
-from harness.preflight import preflight
-from harness.preflight.findings import Findings
+from harness.preflight import Findings, preflight
 from harness.run import machine
 from tests.conftest import ROOT
 

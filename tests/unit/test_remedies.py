@@ -20,7 +20,7 @@ from harness.cli import main
 from harness.config import operators
 from harness.config.matrix import Matrix
 from harness.config.yaml_problems import fields_at, problem_and_remedy
-from harness.preflight.operators import LOOK_UP
+from harness.preflight.environments import LOOK_UP
 from harness.schema.records import Outcome
 from tests.conftest import ROOT
 from tests.torch_names import LACKING

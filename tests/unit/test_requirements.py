@@ -21,8 +21,8 @@ from harness.config.plan import PlannedEnvironment
 from harness.config.pythons import changed_pythons, fit_pythons, nearest_pythons
 from harness.config.requirements import exceeded_limits, preferred_pins, unmet_requirement, usual_requirements
 from harness.errors import InfrastructureError, InputError
-from harness.preflight import packages
-from harness.preflight.packages import check_interpreters, check_packages
+from harness.preflight import environments
+from harness.preflight.environments import check_interpreters, check_packages
 from harness.schema.bisection_records import Aspect
 from harness.search.bisect.run import fit_python
 from harness.search.bisect.subject import BisectSubject, environment_at
@@ -202,7 +202,7 @@ def test_check_names_a_python_that_is_not_on_this_machine(monkeypatch: pytest.Mo
         ("3.10", []),
         (None, ["Python 3.10: not on this machine; a run can only start if uv can fetch it"]),
     ):
-        monkeypatch.setattr(packages, "find_interpreter", lambda python, there=there: there)
+        monkeypatch.setattr(environments, "find_interpreter", lambda python, there=there: there)
         assert check_interpreters(matrix.environments).unchecked == unchecked
 
 
@@ -217,8 +217,8 @@ def test_check_finds_what_a_run_would_refuse(tmp_path: Path, monkeypatch: pytest
     def indexes(matrix: Matrix, strict: bool) -> tuple[dict[str, str], dict[str, str]]:
         return {spec.id(): spec.wheel_index for spec in matrix.environments}, {}
 
-    monkeypatch.setattr(packages, "resolve_as_planned", resolve)
-    monkeypatch.setattr(packages, "choose_indexes", indexes)
+    monkeypatch.setattr(environments, "resolve_as_planned", resolve)
+    monkeypatch.setattr(environments, "choose_indexes", indexes)
     matrix, text = matrix_of("2.1.0", "2.13.0", "2.4.0", more="packages: [numpy==2.0.2]\n")
     found = check_packages(matrix, text, tmp_path / "matrix.yaml", matrix.environments)
     (problem,) = found.problems
