@@ -59,7 +59,7 @@ class Count:
 
 def judge(table: Table, min_effect: float, looks: Sequence[int]) -> tuple[int, list[effects.Estimate], list[str]]:
     """(blocks used, estimates, verdicts): as a run, at one look after another."""
-    rule = decide.Rule(confidence=CONFIDENCE, rate=RATE, rows=len(table), looks=len(looks))
+    rule = decide.DecisionRule(confidence=CONFIDENCE, rate=RATE, rows=len(table), looks=len(looks))
     for blocks in looks:
         estimates = effects.estimates(list(table[:, :blocks]), CONFIDENCE)
         q_values = decide.adjust([each.p_value for each in estimates], len(looks))

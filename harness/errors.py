@@ -88,7 +88,7 @@ class InputError(HarnessError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Problem:
+class InputProblem:
     """One of several things that cannot work. `where`: file and line."""
 
     where: str
@@ -96,7 +96,7 @@ class Problem:
     remedy: str
 
 
-def refusal(problems: Sequence[Problem]) -> InputError | None:
+def refusal(problems: Sequence[InputProblem]) -> InputError | None:
     """All of them as one error; None where there is none."""
     if not problems:
         return None

@@ -17,7 +17,7 @@ from harness.progress import Display
 from harness.run.context import Context
 from harness.run.environments import prepare_and_build
 from harness.run.folders import new_run
-from harness.run.prepare import Options, make_plan
+from harness.run.prepare import RunOptions, make_plan
 from harness.schema.run_records import Selection
 from harness.schema.storage import Run
 from harness.tools import cache_folder
@@ -151,7 +151,7 @@ def outputs(run: Run) -> dict[tuple[str, str, str], list[str]]:
 
 def built_context(project: Path) -> Context:
     """Environments prepared and kernels built, as experiments get them from a run."""
-    options = Options(matrix_path=project / "matrix.yaml", command=("test",), executor="venv")
+    options = RunOptions(matrix_path=project / "matrix.yaml", command=("test",), executor="venv")
     prepared = make_plan(options, Selection(), write_pins=True)
     cache = cache_folder()
     context = Context(

@@ -15,7 +15,7 @@ from harness.config.pins import ensure_pins
 from harness.config.plan import PlannedEnvironment
 from harness.errors import DONE, HarnessError
 from harness.preflight.preflight import preflight
-from harness.run.prepare import Options, draft_plan
+from harness.run.prepare import RunOptions, draft_plan
 from harness.schema.records import DEVICES
 from harness.schema.run_records import Selection
 from harness.typed import typed
@@ -33,7 +33,7 @@ def check(options: argparse.Namespace) -> int:
     """Raise InputError with all that cannot work."""
     devices = options.device or DEVICES  # also of CUDA kernels where there is no GPU
     what = Selection(kernels=tuple(options.kernel), workloads=tuple(options.workload), devices=devices)
-    where = Options(
+    where = RunOptions(
         matrix_path=options.matrix,
         command=(),
         executor=options.executor,

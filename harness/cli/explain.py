@@ -14,7 +14,7 @@ from harness.config.kernelbench import Folders
 from harness.errors import InputError, exit_code, meant
 from harness.executors.choose import Wanted
 from harness.experiments.plan import Focus
-from harness.run.prepare import Options
+from harness.run.prepare import RunOptions
 from harness.schema.run_records import RunRecord
 from harness.schema.storage import Run
 from harness.typed import typed
@@ -77,13 +77,13 @@ def is_meant(record: RunRecord, focus: Focus) -> bool:
     return chosen and (not focus.devices or any(cell.device in focus.devices for cell in record.cells))
 
 
-def recorded_options(record: RunRecord, matrix_path: Path, bundle: Path | None) -> Options:
+def recorded_options(record: RunRecord, matrix_path: Path, bundle: Path | None) -> RunOptions:
     """Return how the run was made."""
     folders, root, pairs = None, matrix_path.resolve().parent, record.kernelbench
     if pairs is not None:
         problems, solutions = root / pairs.problems, root / pairs.solutions
         folders = Folders(problems=problems, solutions=solutions, sample=pairs.sample, dtype=pairs.dtype)
-    return Options(
+    return RunOptions(
         matrix_path=matrix_path,
         command=tuple(record.command),
         executor=cast(Wanted, record.executor),

@@ -31,7 +31,7 @@ from harness.errors import DONE, UNDECIDED, InputError, exit_code
 from harness.gpu import take
 from harness.preflight.preflight import preflight
 from harness.run.machine import Machine
-from harness.run.prepare import Options, Prepared, draft_plan, make_plan
+from harness.run.prepare import Prepared, RunOptions, draft_plan, make_plan
 from harness.schema.run_records import Selection
 from harness.schema.storage import Run
 from harness.typed import by_nox, without_option, words_of
@@ -115,7 +115,7 @@ def measure(options: argparse.Namespace) -> tuple[Run, list[int]]:
     return made, codes
 
 
-def check_first(how: Options, draft: Prepared) -> None:
+def check_first(how: RunOptions, draft: Prepared) -> None:
     """Stop what cannot work. Of a hundred solutions of KernelBench one that cannot is a result."""
     found = preflight(how, draft)
     refusal = found.refusal(how.root)
@@ -141,7 +141,7 @@ def selection(options: argparse.Namespace) -> Selection:
     )
 
 
-def run_options(options: argparse.Namespace) -> Options:
+def run_options(options: argparse.Namespace) -> RunOptions:
     problems = _kernelbench(options)
     return replace(
         shared_options(options),
@@ -151,9 +151,9 @@ def run_options(options: argparse.Namespace) -> Options:
     )
 
 
-def shared_options(options: argparse.Namespace) -> Options:
+def shared_options(options: argparse.Namespace) -> RunOptions:
     """Return how runs are made, as `bisect` and `sweep` take it too."""
-    return Options(
+    return RunOptions(
         matrix_path=options.matrix,
         command=recorded_command(options),
         strict=options.strict,

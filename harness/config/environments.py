@@ -12,8 +12,8 @@ from packaging.version import InvalidVersion, Version
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from harness.config import wheel_files
-from harness.config.yaml_files import Model
-from harness.config.yaml_problems import EXAMPLES, Refused
+from harness.config.yaml_files import YamlModel
+from harness.config.yaml_problems import EXAMPLES, RefusedValue
 from harness.worker import protocol
 from harness.worker.wheels import normalise
 
@@ -66,15 +66,17 @@ def channel(torch: str) -> str:
 def _packages(value: list[str]) -> list[str]:
     every = [normalise(package.partition("==")[0]) for package in value]
     if "torch" in every:
-        raise Refused("torch belongs under environments", "remove it here; the release stands there: torch: ...")
+        raise RefusedValue("torch belongs under environments", "remove it here; the release stands there: torch: ...")
     for package in value:
         try:
             Version(package.partition("==")[2])
         except InvalidVersion:
-            raise Refused(f"{package}: not a version", "write it as NAME==VERSION, such as numpy==1.26.4") from None
+            raise RefusedValue(
+                f"{package}: not a version", "write it as NAME==VERSION, such as numpy==1.26.4"
+            ) from None
     if twice := [package for package, name in zip(value, every, strict=True) if every.count(name) > 1]:
         name = normalise(twice[0].partition("==")[0])
-        raise Refused(f"{name} stands twice: {' and '.join(twice)}", "remove one")
+        raise RefusedValue(f"{name} stands twice: {' and '.join(twice)}", "remove one")
     return value
 
 
@@ -92,14 +94,14 @@ CUDA_MAJORS = range(10, 14)  # of PyTorch's wheels
 PYTHON_MINORS = range(8, 16)  # that the worker runs on and PyTorch has wheels for
 
 
-class ExtraFlags(Model):
+class ExtraFlags(YamlModel):
     """Compiler flags on top of a kernel's own."""
 
     cxx: list[str] = Field(default=[], description="of the C++ compiler")
     nvcc: list[str] = Field(default=[], description="of nvcc")
 
 
-class Environment(Model):
+class Environment(YamlModel):
     """One pinned stack, or, with ``torch: host``, the PyTorch that this machine has. Its id is derived, never typed."""
 
     torch: str = Field(
@@ -156,7 +158,7 @@ class Environment(Model):
             for key, has in (("torch", name.torch), ("python", name.python), ("cuda", name.cuda)):
                 if has and value.setdefault(key, has) != has and isinstance(value[key], str):
                     problem = f"{key}: {value[key]!r} is asked for, and {Path(wheel).name} is for {key} {has}"
-                    raise Refused(problem, f'write {key}: "{has}", or name another wheel')
+                    raise RefusedValue(problem, f'write {key}: "{has}", or name another wheel')
         if isinstance(value.get("torch"), str) and channel(value["torch"]):
             value.setdefault("fallback_index", None)
         return value
@@ -166,7 +168,7 @@ class Environment(Model):
     def _of_wheels(cls, value: str) -> str:
         if int(value.partition(".")[0]) not in CUDA_MAJORS:
             remedy = f"take one from {CUDA_MAJORS[0]} to {CUDA_MAJORS[-1]}, such as cuda: {EXAMPLES['cuda']}"
-            raise Refused("no PyTorch is built for this CUDA", remedy)
+            raise RefusedValue("no PyTorch is built for this CUDA", remedy)
         return value
 
     @field_validator("python")
@@ -174,7 +176,9 @@ class Environment(Model):
     def _of_workers(cls, value: str) -> str:
         if int(value.partition(".")[2]) not in PYTHON_MINORS:
             known = f"3.{PYTHON_MINORS[0]} to 3.{PYTHON_MINORS[-1]}"
-            raise Refused("no environment runs on this Python", f"take one from {known}, such as {EXAMPLES['python']}")
+            raise RefusedValue(
+                "no environment runs on this Python", f"take one from {known}, such as {EXAMPLES['python']}"
+            )
         return value
 
     @model_validator(mode="after")
@@ -183,7 +187,7 @@ class Environment(Model):
             missing = [name for name in ("cuda", "python")[bool(self.wheel) :] if not getattr(self, name)]
             if missing:
                 lines = " and ".join(f"{name}: {EXAMPLES[name]}" for name in missing)
-                raise Refused(f"needs {' and '.join(missing)} beside torch {self.torch}", f"add {lines}, say")
+                raise RefusedValue(f"needs {' and '.join(missing)} beside torch {self.torch}", f"add {lines}, say")
         elif given := self.model_fields_set & NOT_OF_HOST:
             raise ValueError(f"{sorted(given)[0]} is observed where torch is host, not chosen; remove it")
         return self

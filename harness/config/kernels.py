@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from harness.config.yaml_files import Model
-from harness.config.yaml_problems import Refused
+from harness.config.yaml_files import YamlModel
+from harness.config.yaml_problems import RefusedValue
 from harness.errors import meant
 from harness.schema.records import Device
 
@@ -30,11 +30,11 @@ SourcePath = Annotated[str, AfterValidator(_relative)]
 
 def _host_code(path: str) -> str:
     if path.endswith((".cu", ".cuh")):
-        raise Refused("a CUDA file stands under cpu", f"write it under cuda: sources: {{cuda: [{path}]}}")
+        raise RefusedValue("a CUDA file stands under cpu", f"write it under cuda: sources: {{cuda: [{path}]}}")
     return path
 
 
-class Sources(Model):
+class Sources(YamlModel):
     """Source files of a kernel. All files of a device are compiled and linked into one extension."""
 
     cpu: list[Annotated[SourcePath, AfterValidator(_host_code)]] = Field(
@@ -43,14 +43,14 @@ class Sources(Model):
     cuda: list[SourcePath] = Field(default=[], description="CUDA files")
 
 
-class Flags(Model):
+class Flags(YamlModel):
     """Compiler flags. `cxx` reaches host code on both devices, `nvcc` device code."""
 
     cxx: list[str] = Field(default=["-O3", "-march=native"], description="of the C++ compiler")
     nvcc: list[str] = Field(default=["-O3", "-lineinfo"], description="of nvcc")
 
 
-class Precision(Model):
+class Precision(YamlModel):
     """Arithmetic inside a kernel that is known to be coarser than float32. The kernel is judged as such."""
 
     products: Literal["float32", "tf32", "tf32x3"] = Field(
@@ -77,17 +77,17 @@ OF_BUILDS = ("binding", "tunables", "search", "architectures", "libraries", "fla
 
 def _shared_object(path: str) -> str:
     if not re.search(r"\.so(\.\d+)*$", path):
-        raise Refused("no shared object", "name a file that ends with .so; files to compile stand under sources")
+        raise RefusedValue("no shared object", "name a file that ends with .so; files to compile stand under sources")
     return path
 
 
 def _wheel(path: str) -> str:
     if not path.endswith(".whl"):
-        raise Refused("no wheel", "name a file that ends with .whl")
+        raise RefusedValue("no wheel", "name a file that ends with .whl")
     return path
 
 
-class Kernel(Model):
+class Kernel(YamlModel):
     """`sources`: files that implement csrc/attention.h. Instead of them: a `folder` of such files; sources that define
     a Python module, with `binding: own`; a `model_new` file beside a `problem` file (KernelBench's form); or what is
     built already: a `library`, or a `wheel` with its `entry`.
@@ -153,14 +153,18 @@ class Kernel(Model):
         if (self.problem is None) != (self.model_new is None):
             alone = "add model_new: FILE; a Model without a solution stands under operators: [{problem: FILE}]"
             remedy = alone if self.model_new is None else "add problem: FILE"
-            raise Refused("problem and model_new belong together", remedy)
+            raise RefusedValue("problem and model_new belong together", remedy)
         forms = (self.folder, self.sources, self.problem, self.library, self.wheel)
         if sum(form is not None for form in forms) != 1:
             raise ValueError("give exactly one of: sources, folder, problem with model_new, library, wheel with entry")
         if (self.wheel is None) != (self.entry is None):
-            raise Refused("wheel and entry belong together", "name a function in the wheel: entry: mine.ops:attention")
+            raise RefusedValue(
+                "wheel and entry belong together", "name a function in the wheel: entry: mine.ops:attention"
+            )
         if self.prebuilt and (given := [name for name in OF_BUILDS if name in self.model_fields_set]):
-            raise Refused(f"{given[0]} does nothing for {self.prebuilt}, which is built already", f"remove {given[0]}")
+            raise RefusedValue(
+                f"{given[0]} does nothing for {self.prebuilt}, which is built already", f"remove {given[0]}"
+            )
         if self.sources is not None and not (self.sources.cpu or self.sources.cuda):
             raise ValueError("sources names no file")
         return self
@@ -171,7 +175,7 @@ class Kernel(Model):
             if name not in self.tunables:
                 known = ", ".join(self.tunables) or "there are none"
                 remedy = f"{meant(name, self.tunables)}give its value under tunables too"
-                raise Refused(f"search.{name}: is none of the kernel's tunables ({known})", remedy)
+                raise RefusedValue(f"search.{name}: is none of the kernel's tunables ({known})", remedy)
             twice = next((value for index, value in enumerate(values) if value in values[:index]), None)
             if twice is not None:
                 raise ValueError(f"search.{name}: {twice!r} stands twice; remove one")

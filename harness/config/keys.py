@@ -32,7 +32,7 @@ ALWAYS = ("__init__.py", "__main__.py", "protocol.py")  # what any task starts w
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
+class JobKind:
     """A kind of job: the worker's tasks that do it, and modules of ours that change what is recorded of them."""
 
     tasks: tuple[str, ...]
@@ -43,18 +43,18 @@ class Kind:
 # How a task is confined, and how its request is made, changes what comes back, as the code of the task does.
 STARTS = ("executors/bwrap.py", "executors/docker.py", "executors/sandbox.py")
 ASKS = ("run/context.py", "run/requests.py", *STARTS)
-KINDS: Mapping[str, Kind] = {
-    "build": Kind(tasks=("build", "take"), modules=("run/build.py", *STARTS), compiles=True),
-    "binding": Kind(tasks=("build",), modules=("run/build.py", *STARTS), compiles=True),
-    "probe": Kind(tasks=("library",), modules=("experiments/probes.py", *STARTS), compiles=True),
-    "store": Kind(tasks=("store", "batch"), modules=("run/stores.py", "run/batches.py", *STARTS)),
-    "validation": Kind(tasks=("candidate", "judge", "batch"), modules=("run/validate.py", "run/batches.py", *ASKS)),
-    "launch": Kind(
+KINDS: Mapping[str, JobKind] = {
+    "build": JobKind(tasks=("build", "take"), modules=("run/build.py", *STARTS), compiles=True),
+    "binding": JobKind(tasks=("build",), modules=("run/build.py", *STARTS), compiles=True),
+    "probe": JobKind(tasks=("library",), modules=("experiments/probes.py", *STARTS), compiles=True),
+    "store": JobKind(tasks=("store", "batch"), modules=("run/stores.py", "run/batches.py", *STARTS)),
+    "validation": JobKind(tasks=("candidate", "judge", "batch"), modules=("run/validate.py", "run/batches.py", *ASKS)),
+    "launch": JobKind(
         tasks=("time", "host"),
         modules=("run/launch.py", "run/processors.py", "run/believed.py", "run/throttling.py", "gpu.py", *ASKS),
     ),
-    "ceiling": Kind(tasks=("ceilings",), modules=("run/ceilings.py", *STARTS)),
-    "conditions": Kind(
+    "ceiling": JobKind(tasks=("ceilings",), modules=("run/ceilings.py", *STARTS)),
+    "conditions": JobKind(
         tasks=("conditions", "weigh", "library"),
         modules=(
             "experiments/conditions.py",
@@ -65,19 +65,21 @@ KINDS: Mapping[str, Kind] = {
             *ASKS,
         ),
     ),
-    "checkers": Kind(
+    "checkers": JobKind(
         tasks=("check",),
         modules=("experiments/checkers.py", "experiments/executable.py", "experiments/findings.py", *ASKS),
     ),
-    "compiled": Kind(tasks=("compiled",), modules=("experiments/compiled.py", *ASKS)),
-    "profile": Kind(tasks=("profile",), modules=("experiments/profile.py", *ASKS)),
-    "profile_of_reference": Kind(tasks=("profile",), modules=("experiments/profile.py", *ASKS)),
-    "factor": Kind(tasks=("link", "candidate", "judge"), modules=("experiments/factors.py", "run/validate.py", *ASKS)),
+    "compiled": JobKind(tasks=("compiled",), modules=("experiments/compiled.py", *ASKS)),
+    "profile": JobKind(tasks=("profile",), modules=("experiments/profile.py", *ASKS)),
+    "profile_of_reference": JobKind(tasks=("profile",), modules=("experiments/profile.py", *ASKS)),
+    "factor": JobKind(
+        tasks=("link", "candidate", "judge"), modules=("experiments/factors.py", "run/validate.py", *ASKS)
+    ),
 }
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class JobId:
     """Something to do once. What is not said of it is not asked."""
 
     kind: str
@@ -155,7 +157,7 @@ class Keys:
         self.environments, self.stores = dict(environments), dict(stores)
         self._rounds: dict[tuple[int, Device], list[Any]] = {}
 
-    def key(self, job: Job, **given: Any) -> str:
+    def key(self, job: JobId, **given: Any) -> str:
         """Return the key of a job. `given`: what the plan does not have."""
         parts = {"asked": job.asked, "code": self.plan.facts.code.get(job.kind, ""), **given, **self._machine(job)}
         if job.environment:
@@ -191,10 +193,10 @@ class Keys:
 
     # -- what runs ------------------------------------------------------------------------------------------
 
-    def _case(self, job: Job) -> list[Any]:
+    def _case(self, job: JobId) -> list[Any]:
         """A kernel, or PyTorch's own code, on a workload, and the rule by which it is judged."""
         plan = self.plan
-        build = Job(kind="build", environment=job.environment, kernel=job.kernel, device=job.device)
+        build = JobId(kind="build", environment=job.environment, kernel=job.kernel, device=job.device)
         info = plan.kernel(job.kernel)
         return [
             self.key(build) if job.kernel and job.kind != "profile_of_reference" else "",
@@ -221,7 +223,7 @@ class Keys:
         return self._rounds[index, device]
 
     def _launch(self, launch: PlannedLaunch) -> list[Any]:
-        job = Job(kind="in_round", environment=launch.environment, kernel=launch.kernel, device=launch.device)
+        job = JobId(kind="in_round", environment=launch.environment, kernel=launch.kernel, device=launch.device)
         workloads = self.plan.workloads_of(launch.kernel, launch.device)
         others = "relative_error_cuda" if launch.device == "cpu" else "relative_error"
         return [
@@ -234,7 +236,7 @@ class Keys:
 
     # -- what is built --------------------------------------------------------------------------------------
 
-    def _build(self, job: Job) -> dict[str, Any]:
+    def _build(self, job: JobId) -> dict[str, Any]:
         kernel, spec = self.matrix.kernel(job.kernel), self.plan.environment(job.environment).spec
         files = self.plan.facts.files.get(job.kernel, {}).get(job.device, ())
         nvcc = [*kernel.flags.nvcc, *spec.flags.nvcc] if kernel.is_compiled and job.device == "cuda" else []
@@ -245,12 +247,12 @@ class Keys:
             "native": self._native([*self._cxx_flags(job), *nvcc], nvcc),
         }
 
-    def _binding(self, job: Job) -> dict[str, Any]:
+    def _binding(self, job: JobId) -> dict[str, Any]:
         flags = self._cxx_flags(job)  # those for C++ may change the ABI
         files = [[name, self._file(name)] for name in self.plan.facts.binding_files]
         return {"device": job.device, "files": files, "flags": flags, "native": self._native(flags, [])}
 
-    def _cxx_flags(self, job: Job) -> list[str]:
+    def _cxx_flags(self, job: JobId) -> list[str]:
         kernel, spec = self.matrix.kernel(job.kernel), self.plan.environment(job.environment).spec
         return [*kernel.flags.cxx, *spec.flags.cxx] if kernel.is_compiled else []
 
@@ -260,7 +262,7 @@ class Keys:
         own = [facts.host.get("cpu", ""), facts.cpu_flags, facts.host.get("machine", "") if facts.engine else ""]
         return [own if _is_native(flags) else [], dict(facts.gpu) if _is_native(nvcc) else {}]
 
-    def _store(self, job: Job) -> dict[str, Any]:
+    def _store(self, job: JobId) -> dict[str, Any]:
         """A problem's inputs do not depend on who solves it."""
         workload = self.plan.workload(job.workload)
         return {
@@ -271,7 +273,7 @@ class Keys:
 
     # -- this machine ---------------------------------------------------------------------------------------
 
-    def _machine(self, job: Job) -> dict[str, Any]:
+    def _machine(self, job: JobId) -> dict[str, Any]:
         """The facts of this machine that a kind of job depends on."""
         facts, kind = self.plan.facts, KINDS.get(job.kind)
         where = self._where(job)
@@ -289,7 +291,7 @@ class Keys:
             found["threads"] = self.plan.threads_in(job.environment)
         return found
 
-    def _where(self, job: Job) -> str:
+    def _where(self, job: JobId) -> str:
         """The executor of a job's environment; the host's runs beside another."""
         is_host = bool(job.environment) and self.plan.environment(job.environment).spec.is_host
         return HOST if is_host else self.plan.facts.executor

@@ -17,18 +17,18 @@ from pydantic import Field, field_validator, model_validator
 from harness.config import wheel_files
 from harness.config.environments import Environment, Packages, package_versions
 from harness.config.kernels import Kernel
-from harness.config.operators import Groups, Operator, as_kernel, groups
+from harness.config.operators import Groups, OperatorEntry, as_kernel, groups
 from harness.config.requirements import usual_requirements
 from harness.config.workloads import Dtypes, Shape, Workload
-from harness.config.yaml_files import Model, parse_yaml
-from harness.config.yaml_problems import EXAMPLES, Refused
+from harness.config.yaml_files import YamlModel, parse_yaml
+from harness.config.yaml_problems import EXAMPLES, RefusedValue
 from harness.errors import InputError, meant
 from harness.schema.run_records import Thresholds
 
 Reference = Literal["flash", "math", "efficient", "cudnn", "default"]
 
 
-class Tolerances(Model):
+class Tolerances(YamlModel):
     """The rules of correctness. All are shown; one decides."""
 
     decides: Literal["rounding", "kernelbench", "strict"] = Field(
@@ -51,7 +51,7 @@ class Tolerances(Model):
         return {"rounding": self.rounding_units, "strict": self.strict, "kernelbench": kernelbench}
 
 
-class Timing(Model):
+class TimingRules(YamlModel):
     """How one target is sampled within a launch."""
 
     warmup_s: float = Field(
@@ -67,7 +67,7 @@ class Timing(Model):
     relative_error_cuda: float = Field(default=0.003, gt=0, description="the same on a GPU, where times spread less")
 
 
-class Limits(Model):
+class Limits(YamlModel):
     """What a process may use. Time is limited everywhere, the rest where kernels run in sandboxes."""
 
     build_s: float = Field(default=900, gt=0, description="seconds for one build")
@@ -97,7 +97,7 @@ ATTENTION = Workload(
 )
 
 
-class Matrix(Model):
+class Matrix(YamlModel):
     schema_version: Literal[1] = Field(default=1, description="version of this file's format")
     baseline: str = Field(
         default="",
@@ -114,7 +114,7 @@ class Matrix(Model):
         "setuptools is not among them, each environment gets one that its PyTorch and its Python take",
     )
     kernels: list[Kernel] = Field(default=[], description="the code under test")
-    operators: list[Operator] = Field(
+    operators: list[OperatorEntry] = Field(
         default=[], description="PyTorch's own operators, and models, that are measured by themselves"
     )
     workloads: list[Workload] = Field(
@@ -130,7 +130,7 @@ class Matrix(Model):
     )
     tolerances: Tolerances = Field(default=Tolerances(), description="when an output is correct")
     thresholds: Thresholds = Field(default=Thresholds(), description="when a difference counts")
-    timing: Timing = Field(default=Timing(), description="how a launch samples")
+    timing: TimingRules = Field(default=TimingRules(), description="how a launch samples")
     limits: Limits = Field(default=Limits(), description="what a process may use")
     launches: int = Field(
         default=10, ge=1, le=1000, description="launches (fresh processes) of each environment and kernel, in blocks"
@@ -167,7 +167,7 @@ class Matrix(Model):
                 first = given[0] if isinstance(given, list) and given and isinstance(given[0], dict) else None
                 torch = first.get("torch") if first is not None else ENVIRONMENTS[0].torch
                 if torch is None and first is not None and isinstance(first.get("wheel"), str):
-                    with contextlib.suppress(Refused):  # which is told where it stands
+                    with contextlib.suppress(RefusedValue):  # which is told where it stands
                         torch = wheel_files.named(first["wheel"]).torch
                 value = {**value, "baseline": torch if isinstance(torch, str) else ""}
         return value
@@ -177,7 +177,7 @@ class Matrix(Model):
     def _one_value_each(cls, value: Any) -> Any:
         for name, given in value.items() if isinstance(value, dict) else ():
             if not isinstance(given, bool | int | str):
-                raise Refused(
+                raise RefusedValue(
                     f"{name}: expected text, a whole number, true or false, got {given!r}",
                     f"put it in quotes, or, of an option without a value: {name}: true",
                 )
@@ -190,7 +190,7 @@ class Matrix(Model):
         remedy = "give one of them another version, or a replica number for an A/A control"
         _unique("environments", [environment.id() for environment in self.environments], remedy)
         if not self.kernels and not self.operators:
-            raise Refused("kernels: is empty", f"add at least one entry, such as kernels: {EXAMPLES['kernels']}")
+            raise RefusedValue("kernels: is empty", f"add at least one entry, such as kernels: {EXAMPLES['kernels']}")
         _unique("kernels", [*self.groups, *(kernel.name for kernel in self.kernels)], "rename one")
         named = [operator.called for operator in self.operators]
         _unique("operators", named, "give one of them a name of its own, such as name: {}_large")
@@ -200,14 +200,14 @@ class Matrix(Model):
         if not any(self.is_baseline(environment) for environment in self.environments):
             known = [environment.torch for environment in self.environments]
             remedy = f'{meant(self.baseline.strip("“”"), known)}such as baseline: "{known[0]}", in plain quotes'
-            raise Refused(f"baseline: {self.baseline!r} is none of the environments ({', '.join(known)})", remedy)
+            raise RefusedValue(f"baseline: {self.baseline!r} is none of the environments ({', '.join(known)})", remedy)
         names = {workload.name for workload in self.workloads}
         for index, kernel in enumerate(self.kernels):
             unknown = set(kernel.workloads or []) - names
             if unknown:
                 first = sorted(unknown)[0]
                 remedy = f"{meant(first, names)}take some of {', '.join(sorted(names)) or 'those that you add'}"
-                raise Refused(f"kernels[{index}].workloads: {first!r} is none of the workloads", remedy)
+                raise RefusedValue(f"kernels[{index}].workloads: {first!r} is none of the workloads", remedy)
             if kernel.problem is None and not self.workloads:
                 raise ValueError(f"workloads: kernel {kernel.name!r} needs at least one")
         return self

@@ -11,12 +11,12 @@ from harness.config.environments import Environment
 from harness.config.kernels import Kernel
 from harness.config.matrix import Matrix
 from harness.config.yaml_files import line_of
-from harness.errors import Problem, meant
+from harness.errors import InputProblem, meant
 
 
-def missing_files(matrix: Matrix, text: str, matrix_path: Path, kernels: Collection[str]) -> list[Problem]:
+def missing_files(matrix: Matrix, text: str, matrix_path: Path, kernels: Collection[str]) -> list[InputProblem]:
     """Of these kernels, in the order of matrix.yaml. `text` is its text."""
-    root, found = matrix_path.resolve().parent, list[Problem]()
+    root, found = matrix_path.resolve().parent, list[InputProblem]()
     named: list[tuple[tuple[str, int], list[tuple[str, Sequence[int | str]]]]]
     named = [(("kernels", n), _named(kernel)) for n, kernel in enumerate(matrix.kernels) if kernel.name in kernels]
     if set(matrix.groups) & set(kernels):
@@ -32,20 +32,22 @@ def missing_files(matrix: Matrix, text: str, matrix_path: Path, kernels: Collect
             shown = name if name.isprintable() else repr(name)
             where = f"{matrix_path}:{line_of(text, *entry, *place)}"
             remedy = f"{meant(path.name, beside, 0.75)}correct the path in matrix.yaml"
-            found.append(Problem(where=where, what=f"{shown}: {_what(path)}", remedy=remedy))
+            found.append(InputProblem(where=where, what=f"{shown}: {_what(path)}", remedy=remedy))
     return found
 
 
-def unfit_wheels(matrix: Matrix, text: str, matrix_path: Path, environments: Iterable[Environment]) -> list[Problem]:
+def unfit_wheels(
+    matrix: Matrix, text: str, matrix_path: Path, environments: Iterable[Environment]
+) -> list[InputProblem]:
     """Of these environments' wheel files, those that are not there, or not for this machine. `text` is its text."""
-    found, wanted = list[Problem](), list(environments)
+    found, wanted = list[InputProblem](), list(environments)
     for number, spec in enumerate(matrix.environments):
         if spec.wheel is None or spec not in wanted:
             continue
         path, where = wheel_files.located(matrix_path.resolve().parent, spec.wheel), ("environments", number, "wheel")
         if what := wheel_files.unfit(path, spec.python):
             place = f"{matrix_path}:{line_of(text, *where)}"
-            found.append(Problem(where=place, what=f"{spec.wheel}: {what}", remedy=wheel_files.REMEDY))
+            found.append(InputProblem(where=place, what=f"{spec.wheel}: {what}", remedy=wheel_files.REMEDY))
     return found
 
 

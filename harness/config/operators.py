@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeGuard
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from harness.config.kernels import Dtype, Flags, Kernel, Name, SourcePath
-from harness.config.yaml_files import Model
-from harness.config.yaml_problems import Refused
+from harness.config.yaml_files import YamlModel
+from harness.config.yaml_problems import RefusedValue
 from harness.errors import meant
 from harness.schema.records import Device
 from harness.worker import layouts, protocol, wire
@@ -32,26 +32,26 @@ def _tensor(value: object) -> wire.TensorRequest:
     if _are_sizes(value):
         return wire.TensorRequest(shape=value)
     if not isinstance(value, dict):
-        raise Refused("not a shape", f"write {SHAPE}")
+        raise RefusedValue("not a shape", f"write {SHAPE}")
     if unknown := sorted(set(value) - set(KEYS)):
-        raise Refused(
+        raise RefusedValue(
             f"{unknown[0]!r} is no key of a tensor", f"{meant(str(unknown[0]), KEYS)}take some of: {', '.join(KEYS)}"
         )
     values, below, shape = value.get("values", "normal"), value.get("below"), value.get("shape")
     if not _are_sizes(shape):
-        raise Refused("a tensor's shape is missing, or no list of sizes", f"write {SHAPE}")
+        raise RefusedValue("a tensor's shape is missing, or no list of sizes", f"write {SHAPE}")
     if values not in VALUES:
-        raise Refused(f"values: {values!r}", f"{meant(str(values), VALUES)}take one of: {', '.join(VALUES)}")
+        raise RefusedValue(f"values: {values!r}", f"{meant(str(values), VALUES)}take one of: {', '.join(VALUES)}")
     if (values == "integers") != (below is not None) or (below is not None and (type(below) is not int or below < 1)):
-        raise Refused("values: integers are drawn from 0 up to `below`", f"write {SHAPE}")
+        raise RefusedValue("values: integers are drawn from 0 up to `below`", f"write {SHAPE}")
     if values == "positive_definite" and (len(shape) < 2 or shape[-1] != shape[-2]):
-        raise Refused("values: positive_definite matrices are square", "make the last two sizes equal")
+        raise RefusedValue("values: positive_definite matrices are square", "make the last two sizes equal")
     strides, offset = _strides(value, shape)
     if values == "positive_definite" and strides:
-        raise Refused("values: positive_definite matrices are contiguous", "remove layout, or strides")
+        raise RefusedValue("values: positive_definite matrices are contiguous", "remove layout, or strides")
     requires_grad = value.get("requires_grad", True)
     if type(requires_grad) is not bool:
-        raise Refused(f"requires_grad: {requires_grad!r}", "write true or false")
+        raise RefusedValue(f"requires_grad: {requires_grad!r}", "write true or false")
     return wire.TensorRequest(shape, values, below or 2, strides, offset, requires_grad)
 
 
@@ -59,21 +59,21 @@ def _strides(value: Mapping[str, Any], shape: list[int]) -> tuple[list[int], int
     """Strides and offset, in elements; no strides where it is contiguous."""
     layout, strides = value.get("layout"), value.get("strides")
     if layout is not None and strides is not None:
-        raise Refused("layout and strides say the same", "remove one")
+        raise RefusedValue("layout and strides say the same", "remove one")
     if strides is not None:
         if not _are_sizes(strides) or len(strides) != len(shape):
             way_out = "such as shape: [64, 4096], strides: [0, 1] of 64 rows that are one in memory"
-            raise Refused("strides are numbers of elements, one for each size of the shape", way_out)
+            raise RefusedValue("strides are numbers of elements, one for each size of the shape", way_out)
         return strides, 0
     if layout is None:
         return [], 0
     if layout not in layouts.NAMES:
         way_out = f"{meant(str(layout), layouts.NAMES)}take one of: {', '.join(layouts.NAMES)}; or give strides"
-        raise Refused(f"layout: {layout!r}", way_out)
+        raise RefusedValue(f"layout: {layout!r}", way_out)
     try:
         return layouts.strides(layout, shape), int(layout == layouts.OFFSET)
     except ValueError as error:
-        raise Refused(f"layout: {error}", "take another layout, or give strides") from None
+        raise RefusedValue(f"layout: {error}", "take another layout, or give strides") from None
 
 
 def _argument(value: object, name: str = "") -> wire.ArgumentRequest:
@@ -87,7 +87,7 @@ def parse_shapes(value: list[Any] | dict[str, Any]) -> list[wire.ArgumentRequest
     if isinstance(value, Mapping):
         return [_argument(each, name) for name, each in value.items()]
     if value and all(type(size) is int for size in value):
-        raise Refused("one shape, where a list of shapes belongs", f"write [{value}]")
+        raise RefusedValue("one shape, where a list of shapes belongs", f"write [{value}]")
     return [_argument(each) for each in value]
 
 
@@ -98,17 +98,17 @@ def _checked(value: Any) -> Any:
 
 def _is_operator(name: str) -> str:
     if not re.fullmatch(r"torch(\.[A-Za-z_][A-Za-z0-9_]*)+", name):
-        raise Refused(f"{name!r} is no name below torch", "write it in full, such as torch.nn.functional.softmax")
+        raise RefusedValue(f"{name!r} is no name below torch", "write it in full, such as torch.nn.functional.softmax")
     return name
 
 
 def _is_direction(value: object) -> object:
     if type(value) is not bool and value not in layouts.DIRECTIONS:
-        raise Refused("neither true nor false nor a direction", f"directions are {', '.join(layouts.DIRECTIONS)}")
+        raise RefusedValue("neither true nor false nor a direction", f"directions are {', '.join(layouts.DIRECTIONS)}")
     return value
 
 
-class Operator(Model):
+class OperatorEntry(YamlModel):
     """An operator of PyTorch's, or a problem file whose Model is all there is: measured in each environment."""
 
     operator: Annotated[str, AfterValidator(_is_operator)] | None = Field(
@@ -145,21 +145,23 @@ class Operator(Model):
     trials: int = Field(default=3, ge=1, le=1000, description="input sets that it is validated on")
 
     @model_validator(mode="after")
-    def _one_form(self) -> Operator:
+    def _one_form(self) -> OperatorEntry:
         if (self.operator is None) == (self.problem is None):
-            raise Refused("give one of: operator, problem", "such as operator: torch.topk")
+            raise RefusedValue("give one of: operator, problem", "such as operator: torch.topk")
         if self.problem is not None and (self.shapes or self.arguments):
-            raise Refused("shapes and arguments are an operator's", "remove them: the file has get_inputs")
+            raise RefusedValue("shapes and arguments are an operator's", "remove them: the file has get_inputs")
         if self.problem is not None and not isinstance(self.backward, bool):
-            raise Refused(f"backward: {self.backward} is an operator's", "write true, and do it in the file's Model")
+            raise RefusedValue(
+                f"backward: {self.backward} is an operator's", "write true, and do it in the file's Model"
+            )
         if self.operator is not None and not self.shapes:
-            raise Refused(f"{self.operator} is given no tensor", "add them: shapes: [[64, 4096]]")
+            raise RefusedValue(f"{self.operator} is given no tensor", "add them: shapes: [[64, 4096]]")
         if self.called.endswith(protocol.COMPILED):
-            raise Refused(
+            raise RefusedValue(
                 f"name: {protocol.COMPILED} ends the names of what `compile: true` adds", "give it another name"
             )
         if len(set(self.dtypes)) < len(self.dtypes):
-            raise Refused("dtypes: one stands twice", "remove it")
+            raise RefusedValue("dtypes: one stands twice", "remove it")
         return self
 
     @property
@@ -186,20 +188,20 @@ class Operator(Model):
         direction = "" if isinstance(self.backward, bool) else self.backward
         return wire.OperatorRequest(self.operator, parse_shapes(self.shapes), dict(self.arguments), direction)
 
-    def workloads(self) -> list[Measured]:
+    def workloads(self) -> list[OperatorWorkload]:
         """Such as topk-fp32, layer_norm.backward-fp32, layer_norm.compiled-fp32."""
         return [
-            Measured(self, dtype, backward, compiled)
+            OperatorWorkload(self, dtype, backward, compiled)
             for compiled in ([False, True] if self.compile else [False])
             for backward in ([False, True] if self.backward else [False])
             for dtype in self.dtypes
         ]
 
 
-class Measured(NamedTuple):
+class OperatorWorkload(NamedTuple):
     """One way to call an operator: in one dtype, with gradients or without, compiled or not."""
 
-    operator: Operator
+    operator: OperatorEntry
     dtype: Dtype
     backward: bool
     compiled: bool
@@ -214,13 +216,13 @@ class Measured(NamedTuple):
         return f"{self.name}{BACKWARD if self.backward else ''}-{protocol.DTYPES[self.dtype]}"
 
 
-Groups = dict[str, list[Measured]]
+Groups = dict[str, list[OperatorWorkload]]
 
 
-def groups(operators: list[Operator]) -> Groups:
+def groups(operators: list[OperatorEntry]) -> Groups:
     """What shares a launch, by the name of the subject: each has at most `GROUP` workloads, or so few of those that
     every launch compiles."""
-    parts: list[list[Measured]] = []
+    parts: list[list[OperatorWorkload]] = []
     weight = GROUP
     for each in (each for operator in operators for each in operator.workloads()):
         own = (GROUP // COMPILED_GROUP if each.compiled else 1) * (2 if each.backward else 1)  # so many are timed

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from harness.config.environments import Environment, threads_in
-from harness.config.matrix import Limits, Timing, Tolerances
+from harness.config.matrix import Limits, TimingRules, Tolerances
 from harness.schema.records import Device
 from harness.schema.run_records import Cell, Fallback, KernelBench, KernelInfo, Thresholds, WorkloadInfo
 
@@ -87,7 +87,7 @@ class Plan:
     most_launches: int
     seed: int
     threads: int
-    timing: Timing
+    timing: TimingRules
     tolerances: Tolerances
     thresholds: Thresholds
     limits: Limits

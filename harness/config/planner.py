@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from harness.config.kernels import Kernel
 from harness.config.keys import plan_digest
 from harness.config.matrix import Matrix
-from harness.config.operators import PYTORCH, Measured
+from harness.config.operators import PYTORCH, OperatorWorkload
 from harness.config.plan import Facts, Plan, PlannedBuild, PlannedEnvironment, PlannedLaunch
 from harness.config.workloads import Shape, Workload
 from harness.errors import InputError, meant
@@ -89,7 +89,7 @@ def _problem_info(kernel: Kernel, selection: Selection) -> WorkloadInfo:
     )
 
 
-def _operator_info(measured: Measured, selection: Selection) -> WorkloadInfo:
+def _operator_info(measured: OperatorWorkload, selection: Selection) -> WorkloadInfo:
     operator = measured.operator
     trials = selection.trials or (min(operator.trials, QUICK_TRIALS) if selection.quick else operator.trials)
     return WorkloadInfo(

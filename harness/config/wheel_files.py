@@ -11,7 +11,7 @@ from packaging import tags
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import InvalidVersion
 
-from harness.config.yaml_problems import Refused
+from harness.config.yaml_problems import RefusedValue
 from harness.worker import protocol
 
 REMEDY = "correct `wheel` in matrix.yaml, or build one for this machine"
@@ -47,15 +47,15 @@ class WheelName:
 def named(wheel: str) -> WheelName:
     """Refused where it is not named as a wheel of torch is, and where `located` would leave the project."""
     if ".." in Path(wheel).parts:
-        raise Refused(f"{wheel}: must be a path inside the folder of matrix.yaml", "name it by its absolute path")
+        raise RefusedValue(f"{wheel}: must be a path inside the folder of matrix.yaml", "name it by its absolute path")
     file = Path(wheel).name
     try:
         name, version, _, given = parse_wheel_filename(file)
     except (InvalidWheelFilename, InvalidVersion):
         remedy = "keep the name that it was built with, such as torch-2.9.0a0+git1234567-cp311-cp311-linux_x86_64.whl"
-        raise Refused(f"{file}: not named as a wheel is", remedy) from None
+        raise RefusedValue(f"{file}: not named as a wheel is", remedy) from None
     if name != "torch":
-        raise Refused(f"{file}: a wheel of {name}, and not of torch", "name a wheel of torch")
+        raise RefusedValue(f"{file}: a wheel of {name}, and not of torch", "name a wheel of torch")
     pythons = {tag.interpreter for tag in given if tag.abi == tag.interpreter and tag.interpreter.startswith("cp3")}
     python = f"3.{pythons.pop()[3:]}" if len(pythons) == 1 else ""
     return WheelName(torch=version.public, local=version.local or "", python=python)

@@ -7,14 +7,14 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from harness.config.kernels import Dtype, Name
-from harness.config.yaml_files import Model
+from harness.config.yaml_files import YamlModel
 from harness.worker import dtypes, protocol
 from harness.worker.protocol import BACKWARD
 
 Mask = Literal["padding", "random", "empty_rows", "bias"]
 
 
-class Shape(Model):
+class Shape(YamlModel):
     """Q, K, V and the output are tensors of [batch, heads, seq_len, head_dim]; K and V may have fewer heads, and
     another number of rows."""
 
@@ -48,14 +48,14 @@ class Shape(Model):
         return self.batch * (self.kv_heads or self.heads) * self.keys * self.head_dim
 
 
-class Dtypes(Model):
+class Dtypes(YamlModel):
     """The dtypes that a workload is run at. Each is a workload of its own, such as seed-fp16."""
 
     cpu: list[Dtype] = Field(default=[], description="on the CPU")
     cuda: list[Dtype] = Field(default=[], description="on a GPU")
 
 
-class Workload(Model):
+class Workload(YamlModel):
     """An attention problem: what kernels and references are validated and timed on."""
 
     name: Name = Field(description="as it is called on the page and after --workload")

@@ -13,7 +13,7 @@ from harness.errors import InputError
 MAX_BYTES = 1 << 20
 
 
-class Model(BaseModel):
+class YamlModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
@@ -48,7 +48,7 @@ class _Loader(yaml.SafeLoader):
 
 
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
-Parsed = TypeVar("Parsed", bound=Model)
+Parsed = TypeVar("Parsed", bound=YamlModel)
 
 
 def parse_yaml(text: str, path: str, model: type[Parsed], *, like: str) -> Parsed:

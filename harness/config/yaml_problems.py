@@ -1,6 +1,6 @@
-"""What pydantic refuses in a file that people write, in the words of who wrote it. Pure.
+"""What pydantic refuses in a file that people write, in the words of the person who wrote it. Pure.
 
-All that is wrong is told, unknown keys first: a misspelt key is often why another is missing.
+Everything that is wrong is told, unknown keys first: a misspelt key is often why another is missing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError, create_model
 from harness.errors import nearest
 
 MOST_TOLD = 8
-EXAMPLES = {  # by key, as they would be written; where a key stands in several places, that is tried which fits there
+EXAMPLES = {  # by key, as they would be written
     "baseline": '"2.1.0"',
     "environments": '[{torch: "2.5.0", cuda: "12.1", python: "3.11"}]',
     "torch": '"2.5.0"',
@@ -29,7 +29,7 @@ EXAMPLES = {  # by key, as they would be written; where a key stands in several 
     "name": "mine",
     "entry": "mine.ops:attention",
     "library": "build/libmine.so",
-    "sources": "{cuda: [mine/attention.cu]}",
+    "sources": "{cpu: [mine/attention.cpp], cuda: [mine/attention.cu]}",
     "tunables": "{BLOCK_M: 32}",
     "search": "{BLOCK_M: [16, 32]}",
     "architectures": "[sm_80, sm_90]",
@@ -39,27 +39,30 @@ EXAMPLES = {  # by key, as they would be written; where a key stands in several 
     "variables": '{OMP_NUM_THREADS: "1"}',
     "slurm": "{partition: gpu, time: 60}",
 }
-ANYWHERE = {"dtypes": ("[float32]",), "sources": ("[mine/attention.cu]",), "shape": ("[64, 4096]",)}
-# No longer keys of matrix.yaml, and what to do where a file of before has one.
+LISTS = {"dtypes": "[float32]", "sources": "[mine/attention.cu]", "shape": "[64, 4096]"}  # where the key has a list
+# No longer keys of matrix.yaml, and what to do where an older file has one.
 REMOVED = {
     "control_of": "remove it: a copy that was slowed on purpose is a kernel like any other",
     "problem_rounding_units": "remove it: rounding_units holds for problem files too",
 }
-KINDS = {
-    "model_type": "keys with values",
-    "dict_type": "keys with values",
-    "list_type": "a list",
-    "string_type": "text",
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
-    "float_type": "a number",
-    "bool_type": "true or false",
-}
-LIMITS = {
-    "greater_than": "be above {gt:g}",
-    "greater_than_equal": "be at least {ge:g}",
-    "less_than": "be below {lt:g}",
-    "less_than_equal": "be at most {le:g}",
+PROBLEMS = {  # by pydantic's kind of error
+    "extra_forbidden": "unknown key",
+    "missing": "missing",
+    "too_short": "is empty",
+    "literal_error": "must be {expected}, got {got}",
+    "string_pattern_mismatch": "must be {form}, got {got}",
+    "greater_than": "must be above {gt:g}, got {got}",
+    "greater_than_equal": "must be at least {ge:g}, got {got}",
+    "less_than": "must be below {lt:g}, got {got}",
+    "less_than_equal": "must be at most {le:g}, got {got}",
+    "model_type": "expected keys with values, got {got}",
+    "dict_type": "expected keys with values, got {got}",
+    "list_type": "expected a list, got {got}",
+    "string_type": "expected text, got {got}",
+    "int_type": "expected a whole number, got {got}",
+    "int_from_float": "expected a whole number, got {got}",
+    "float_type": "expected a number, got {got}",
+    "bool_type": "expected true or false, got {got}",
 }
 # What the parser says of a file that is not YAML: in other words, and the way out.
 MALFORMED = (
@@ -99,7 +102,7 @@ FORMS = {
 Place = tuple[int | str, ...]
 
 
-class Refused(ValueError):
+class RefusedValue(ValueError):
     """Of a validator that knows the way out."""
 
     def __init__(self, problem: str, remedy: str) -> None:
@@ -123,67 +126,47 @@ def malformed(error: yaml.YAMLError, file: str) -> tuple[str, str]:
 
 
 def problem_and_remedy(error: ValidationError, model: type[BaseModel]) -> tuple[str, str]:
-    """All that is wrong, and one way out for each."""
+    """Return all that is wrong, and one way out for each."""
     every = sorted(error.errors(), key=lambda each: each["type"] != "extra_forbidden")  # stable
-    meant = {(*each["loc"][:-1], near) for each in every if (near := _meant(each, model))}
-    told = [_told(each, model) for each in every if not (each["type"] == "missing" and each["loc"] in meant)]
-    shown, more = told[:MOST_TOLD], len(told) - MOST_TOLD
-    problems = [f"{where}: {problem}" if where else problem for where, problem, _ in shown]
-    problems += [f"and {more} more"] if more > 0 else []
-    if len(shown) == 1:
-        return problems[0], shown[0][2]
-    return "\n  ".join(problems), "; ".join(f"{where}: {remedy}" if where else remedy for where, _, remedy in shown)
+    meant = {(*each["loc"][:-1], _meant(each, model)) for each in every if each["type"] == "extra_forbidden"}
+    told = [_tell(each, model) for each in every if not (each["type"] == "missing" and each["loc"] in meant)]
+    if len(told) == 1:
+        [(where, problem, remedy)] = told
+        return f"{where}{problem}", remedy
+    shown, more = told[:MOST_TOLD], [f"and {len(told) - MOST_TOLD} more"] * (len(told) > MOST_TOLD)
+    problems = [f"{where}{problem}" for where, problem, _ in shown]
+    return "\n  ".join([*problems, *more]), "; ".join(f"{where}{remedy}" for where, _, remedy in shown)
 
 
-def _told(error: Mapping[str, Any], model: type[BaseModel]) -> tuple[str, str, str]:
-    """Where, what is wrong there, and the way out."""
-    place, kind, value, limits = error["loc"], error["type"], error["input"], error.get("ctx", {})
-    known = fields_at(model, place[:-1])
-    example = _example(place, known)
+def _tell(error: Mapping[str, Any], model: type[BaseModel]) -> tuple[str, str, str]:
+    """Return where, what is wrong there, and the way out."""
+    place, kind, value, facts = error["loc"], error["type"], error["input"], error.get("ctx", {})
+    known, key = fields_at(model, place[:-1]), _key(place)
+    example = _example(key, known.get(key))
     remedy = f"such as {example}" if example else "correct the value"
-    key = _key(place)
-    field = known.get(key) or fields_at(model, place[:-2]).get(key)  # of an entry, its list's
+    form = FORMS.get(key, "of the right form")
+    problem = PROBLEMS.get(kind, "{msg}, got {got}").format(**facts, form=form, got=_shown(value), msg=error["msg"])
     if kind == "extra_forbidden":
-        problem, remedy = "unknown key", _spelled(error, model, known)
-    elif kind == "missing":
-        problem, remedy = "missing", f"add it, {remedy}" if example else "add it"
+        remedy = _spelled(error, model, known)
+    elif kind in ("missing", "too_short"):
+        added = "add it" if kind == "missing" else "add at least one entry"
+        remedy = f"{added}, {remedy}" if example else added
     elif kind == "value_error":
-        problem = re.sub(r"^Value error, ", "", error["msg"])
-        problem, _, way_out = problem.partition("; ")
-        remedy = getattr(limits.get("error"), "remedy", way_out or remedy)
-        if not isinstance(value, (dict, list)):
-            problem += f", got {_shown(value)}"
+        problem, _, way_out = error["msg"].removeprefix("Value error, ").partition("; ")
+        problem += "" if isinstance(value, (dict, list)) else f", got {_shown(value)}"
+        remedy = getattr(facts.get("error"), "remedy", way_out or remedy)
     elif kind == "literal_error":
-        problem = f"must be {limits['expected']}, got {_shown(value)}"
-        near = nearest(str(value), re.findall(r"'([^']*)'", limits["expected"]))
-        remedy = "take one of these" if " or " in limits["expected"] else f"write {limits['expected']}"
-        remedy = f"did you mean {near}?" if near else remedy
-    elif kind == "string_pattern_mismatch":
-        problem = f"must be {FORMS[key]}, got {value!r}" if key in FORMS else f"{value!r} is not of the right form"
-    elif kind == "too_short":
-        problem, remedy = "is empty", f"add at least one entry, {remedy}" if example else "add at least one entry"
-    elif kind in LIMITS:
-        problem = f"must {LIMITS[kind].format(**limits)}, got {_shown(value)}"
-        remedy = "correct the value"
-    elif kind in KINDS:
-        problem = f"expected {KINDS[kind]}, got {_shown(value)}"
-        if kind == "string_type" and isinstance(value, (int, float)):
-            remedy = f'put it in quotes, "{value}"'
-            remedy += f', or "{value}0" if that was typed: YAML reads 2.10 as 2.1' if isinstance(value, float) else ""
-        elif kind == "list_type" and value and isinstance(value, str) and _fits(field, f"[{value}]"):
-            remedy = f"such as {key}: [{value}]"
-        elif key == "sources" and isinstance(value, str):
-            remedy = f"such as sources: {{{'cuda' if value.endswith('.cu') else 'cpu'}: [{value}]}}"
-        elif isinstance(value, str) and re.fullmatch(r"-?\d+(\.\d+)?", value):
-            remedy = "remove the quotes"
-        elif isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?%", value):
-            share = f"{float(value[:-1]) / 100:g}"
-            remedy = f"such as {key}: {share}" if _fits(field, share) else remedy
-        elif isinstance(value, str) and (number := re.match(r"\d+(\.\d+)?", value)) and _fits(field, number[0]):
-            remedy = f"such as {key}: {number[0]}"
-    else:
-        problem = f"{error['msg']}, got {_shown(value)}"
-    return _written(place), problem, remedy
+        near = nearest(str(value), re.findall(r"'([^']*)'", facts["expected"]))
+        remedy = f"did you mean {near}?" if near else f"write {facts['expected']}"
+    elif kind == "string_type" and isinstance(value, int | float):
+        remedy = f'put it in quotes, "{value}"'
+        remedy += f', or "{value}0" if that was typed: YAML reads 2.10 as 2.1' if isinstance(value, float) else ""
+    elif kind == "list_type" and isinstance(value, str) and not example:
+        remedy = f"such as {key}: [{value}]"
+    elif isinstance(value, str) and re.fullmatch(r"-?\d+(\.\d+)?", value) and kind != "string_pattern_mismatch":
+        remedy = "remove the quotes"
+    where = _written(place)
+    return f"{where}: " if where else "", problem, remedy
 
 
 def _shown(value: object) -> str:
@@ -208,11 +191,9 @@ def _key(place: Place) -> str:
 
 
 def _meant(error: Mapping[str, Any], model: type[BaseModel]) -> str:
-    """The key that an unknown one may be a misspelling of; empty where none is near."""
-    if error["type"] != "extra_forbidden":
-        return ""
+    """Return the key that an unknown one may be a misspelling of; empty where none is near."""
     *place, key = error["loc"]
-    plain = {re.sub(r"[^a-z0-9]", "", name): name for name in fields_at(model, tuple(place))}
+    plain = {name.replace("_", ""): name for name in fields_at(model, tuple(place))}
     near = difflib.get_close_matches(re.sub(r"[^a-z0-9]", "", str(key).lower()), plain, 1, 0.6)
     return plain[near[0]] if near else ""
 
@@ -221,24 +202,21 @@ def _spelled(error: Mapping[str, Any], model: type[BaseModel], known: Iterable[s
     key = str(error["loc"][-1])
     if key in REMOVED:
         return REMOVED[key]
-    near = _meant(error, model)
+    if near := _meant(error, model):
+        return f"did you mean {near!r}?"
     inner = [name for name in known if key in fields_at(model, (name,)) or key in fields_at(model, (name, 0))]
-    if inner and len(error["loc"]) == 1 and not near:
+    if inner and len(error["loc"]) == 1:
         return f"it is a key of {' or '.join(inner)}: write it there"
-    return f"did you mean {near!r}?" if near else f"remove it; the keys here are {', '.join(known)}"
+    return f"remove it; the keys here are {', '.join(known)}"
 
 
-def _example(place: Place, known: Mapping[str, Any]) -> str:
-    """A right value for the key, or for an entry of its list; empty where there is none."""
-    key = _key(place)
-    field = known.get(key)
+def _example(key: str, field: Any) -> str:
+    """Return a right value for a key, as it would be written; empty where there is none."""
     default = getattr(field, "default", None)
-    tried = [*([EXAMPLES[key]] if key in EXAMPLES else []), *ANYWHERE.get(key, ())]
-    if isinstance(default, (int, float, str)) and default != "" and not isinstance(default, bool):
+    tried = [text for text in (EXAMPLES.get(key), LISTS.get(key)) if text]
+    if default and isinstance(default, int | float | str):
         tried.append(str(default))
-    if isinstance(default, list) and default and all(isinstance(each, str) for each in default):
-        tried.append(f"[{', '.join(default)}]")
-    return next((f"{key}: {text}" for text in tried if field is None or _fits(field, text)), "")
+    return next((f"{key}: {text}" for text in tried if _fits(field, text)), "")
 
 
 def _fits(field: Any, text: str) -> bool:

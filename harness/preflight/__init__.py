@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.errors import InputError, Problem, refusal
+from harness.errors import InputError, InputProblem, refusal
 from harness.source_marks import Mark, for_github, in_actions
 
 
@@ -16,7 +16,7 @@ from harness.source_marks import Mark, for_github, in_actions
 class Findings:
     """What a check found."""
 
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[InputProblem] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)  # what was not checked, or is not certain, and why
     passed: list[str] = field(default_factory=list)
 

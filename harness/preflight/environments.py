@@ -15,7 +15,7 @@ from harness.config.pins import resolve_as_planned, usable_pins
 from harness.config.plan import PlannedEnvironment
 from harness.config.requirements import exceeded_limits
 from harness.config.yaml_files import line_of
-from harness.errors import InfrastructureError, InputError, Problem
+from harness.errors import InfrastructureError, InputError, InputProblem
 from harness.preflight import Findings
 from harness.tools import output_of
 
@@ -53,7 +53,7 @@ def check_packages(matrix: Matrix, text: str, path: Path, environments: Collecti
             if pins is None:
                 resolve_as_planned(path.resolve().parent, environment, matrix)
         except InputError as error:
-            found.problems.append(Problem(where=place, what=error.message, remedy=error.remedy))
+            found.problems.append(InputProblem(where=place, what=error.message, remedy=error.remedy))
             continue
         except InfrastructureError as error:
             found.unchecked.append(f"packages: {error.message}")
@@ -112,7 +112,7 @@ def check_operators(
             first, *others = (each[operator.operator] for each in lacking)
             near = next((name for name in first if all(name in each for each in others)), "")
             found.problems.append(
-                Problem(
+                InputProblem(
                     where=f"{path}:{line_of(text, 'operators', index, 'operator')}",
                     what=f"operators[{index}]: no PyTorch of this run has {operator.operator}",
                     remedy=f"did you mean {near}?" if near else "correct the name, or remove it",

@@ -14,7 +14,7 @@ from harness.config.kernels import Dtype, Kernel
 from harness.config.matrix import Matrix
 from harness.config.workloads import Workload
 from harness.config.yaml_files import line_of
-from harness.errors import Problem
+from harness.errors import InputProblem
 from harness.preflight import Findings
 from harness.run.validate import ARRAY_BYTES, AT_ONCE
 from harness.schema.records import DEVICES, Device
@@ -90,7 +90,7 @@ def check_memory(
                 where = f"{path}:{line_of(text, 'workloads', index, 'shape')}"
                 what, remedy = problem
                 subject = f"workloads[{index}]: {workload.name} in {dtype} on {device}"
-                found.problems.append(Problem(where=where, what=f"{subject} {what}", remedy=remedy))
+                found.problems.append(InputProblem(where=where, what=f"{subject} {what}", remedy=remedy))
     return found
 
 

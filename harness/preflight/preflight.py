@@ -18,7 +18,7 @@ from harness.preflight import Findings
 from harness.preflight.environments import check_interpreters, check_operators, check_packages
 from harness.preflight.memory import check_memory
 from harness.preflight.python_files import PROBLEM, SOLUTION, Surroundings, check_file
-from harness.run.prepare import Options, Prepared
+from harness.run.prepare import Prepared, RunOptions
 from harness.schema.records import Device
 from harness.tools import cache_folder
 
@@ -26,7 +26,7 @@ from harness.tools import cache_folder
 class Preflight:
     """The checks of one plan."""
 
-    def __init__(self, options: Options, prepared: Prepared) -> None:
+    def __init__(self, options: RunOptions, prepared: Prepared) -> None:
         self.path, self.root, self.cache = options.matrix_path, options.root, cache_folder()
         self.matrix, self.text = prepared.matrix, prepared.text
         self.plan, self.choice = prepared.plan, prepared.choice
@@ -109,6 +109,6 @@ class Preflight:
         return {(int(major), int(minor)) for major, minor in (version.split(".")[:2] for version in given)}
 
 
-def preflight(options: Options, prepared: Prepared) -> Findings:
+def preflight(options: RunOptions, prepared: Prepared) -> Findings:
     """Find what cannot work of a plan."""
     return Preflight(options, prepared).findings()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.errors import Problem, meant
+from harness.errors import InputProblem, meant
 from harness.preflight import Findings
 from harness.worker.wheels import normalise
 
@@ -120,7 +120,7 @@ def check_file(path: Path, name: str, wanted: Sequence[str], around: Surrounding
         if all(version <= sys.version_info[:2] for version in around.pythons()):
             where = f"{name}:{error.lineno or 1}"
             found.problems.append(
-                Problem(where=where, what=f"{type(error).__name__}: {error.msg}", remedy="correct the line")
+                InputProblem(where=where, what=f"{type(error).__name__}: {error.msg}", remedy="correct the line")
             )
         else:
             found.unchecked.append(f"{name}: written for a newer Python than the one that runs this command")
@@ -143,7 +143,7 @@ def check_file(path: Path, name: str, wanted: Sequence[str], around: Surrounding
     return found
 
 
-def _undefined(tree: ast.Module, text: str, name: str, wanted: Sequence[str]) -> Iterator[Problem]:
+def _undefined(tree: ast.Module, text: str, name: str, wanted: Sequence[str]) -> Iterator[InputProblem]:
     defined = dict(_defined(tree.body))
     if DYNAMIC.search(text):
         return
@@ -153,7 +153,7 @@ def _undefined(tree: ast.Module, text: str, name: str, wanted: Sequence[str]) ->
         near = meant(each, defined)
         line = defined.get(near.removeprefix("did you mean ").rstrip("? "), 1)
         kind = f"def {each}()" if each.startswith("get_") else f"class {each}(torch.nn.Module)"
-        yield Problem(where=f"{name}:{line}", what=f"defines no {each}", remedy=f"{near}add `{kind}` to the file")
+        yield InputProblem(where=f"{name}:{line}", what=f"defines no {each}", remedy=f"{near}add `{kind}` to the file")
 
 
 def _defined(body: Sequence[ast.stmt]) -> Iterator[tuple[str, int]]:
@@ -183,11 +183,11 @@ def _imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield node.lineno, "" if node.level else (node.module or "").partition(".")[0]
 
 
-def _not_there(path: Path, name: str, line: int, module: str, around: Surroundings) -> Problem:
+def _not_there(path: Path, name: str, line: int, module: str, around: Surroundings) -> InputProblem:
     if not module or (path.parent / f"{module}.py").is_file() or (path.parent / module).is_dir():
         what = f"imports {module or 'a module'} from beside it, and runs without the files beside it"
-        return Problem(where=f"{name}:{line}", what=what, remedy="move that code into this file")
+        return InputProblem(where=f"{name}:{line}", what=what, remedy="move that code into this file")
     near = meant(module, around.names, 0.8)
     remedy = f"{near}remove the import, or add {module}==VERSION to `packages` in matrix.yaml"
     what = f"imports {module}, which no environment will have"
-    return Problem(where=f"{name}:{line}", what=what, remedy=remedy)
+    return InputProblem(where=f"{name}:{line}", what=what, remedy=remedy)

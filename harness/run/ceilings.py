@@ -10,7 +10,7 @@ from harness.progress import Display
 from harness.run.context import Context, answer_of, checked, fields_of
 from harness.run.device import check_device
 from harness.run.folders import now_utc
-from harness.run.launch import Launch, unrecorded
+from harness.run.launch import Replicate, unrecorded
 from harness.run.memo import is_recorded
 from harness.schema.environment_records import CeilingRecord
 from harness.schema.records import ENDED_BADLY
@@ -48,7 +48,7 @@ def measure_ceilings(context: Context, environment: str) -> CeilingRecord:
 
 
 def find_ceilings(
-    context: Context, display: Display, due: Sequence[PlannedLaunch], launches: Mapping[PlannedLaunch, Launch]
+    context: Context, display: Display, due: Sequence[PlannedLaunch], launches: Mapping[PlannedLaunch, Replicate]
 ) -> None:
     """Record the peaks of the device that CUDA launches use, by the baseline's PyTorch, else by the first that is
     usable; another run's, where every launch is another run's."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from harness.config import shipped
 from harness.config.kernels import Kernel
-from harness.config.keys import Job, Keys
+from harness.config.keys import JobId, Keys
 from harness.config.matrix import Matrix
 from harness.config.plan import Plan, PlannedBuild
 from harness.errors import START_AGAIN, InfrastructureError
@@ -60,12 +60,12 @@ class Context:
     _keys: Keys | None = None
 
     def key(self, kind: str, *, given: Mapping[str, Any] | None = None, **job: Any) -> str:
-        """The key of a job (`harness.config.keys`) of this run; `job` is a `Job` but for its kind."""
+        """The key of a job (`harness.config.keys`) of this run; `job` is a `JobId` but for its kind."""
         environments = {id: record.key for id, record in dict(self.environments).items()}  # a thread may add one
         stores = {workload: store.content for workload, store in self.stores.items()}
         if self._keys is None or (self._keys.environments, self._keys.stores) != (environments, stores):
             self._keys = Keys(self.plan, self.matrix, environments, stores)
-        return self._keys.key(Job(kind=kind, **job), **(given or {}))
+        return self._keys.key(JobId(kind=kind, **job), **(given or {}))
 
     def kernel(self, name: str) -> Kernel:
         return self.matrix.kernel(name)

@@ -25,7 +25,7 @@ Subject = tuple[str, Device, str, str]  # in the launches of which kernel, devic
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class TimedRow:
     """One target against the same in the baseline, timed one way, in the launches of `kernel`."""
 
     subject: Subject
@@ -49,7 +49,7 @@ def times_of(launches: Iterable[LaunchRecord]) -> dict[Place, Times]:
     return times
 
 
-def rows_of(plan: Plan, times: dict[Place, Times]) -> Iterator[Row]:
+def rows_of(plan: Plan, times: dict[Place, Times]) -> Iterator[TimedRow]:
     """As the report has them: each kernel, and each reference once, in the first kernel's launches that have both."""
     seen: set[tuple[str, str, str, str, str]] = set()
     for cell in plan.cells:
@@ -66,12 +66,12 @@ def rows_of(plan: Plan, times: dict[Place, Times]) -> Iterator[Row]:
                 identity = (cell.environment, own + ":" + target, cell.device, cell.workload, mode)
                 if base and this and base.keys() & this.keys() and identity not in seen:
                     seen.add(identity)
-                    yield Row(subject=(cell.kernel, cell.device, cell.workload, target), base=base, this=this)
+                    yield TimedRow(subject=(cell.kernel, cell.device, cell.workload, target), base=base, this=this)
 
 
-def undecided(plan: Plan, rows: Sequence[Row], ends: Mapping[Subject, int], looks: int) -> set[Subject]:
+def undecided(plan: Plan, rows: Sequence[TimedRow], ends: Mapping[Subject, int], looks: int) -> set[Subject]:
     """What must go on. `ends`: how many launches of each count."""
-    rule = decide.Rule(
+    rule = decide.DecisionRule(
         confidence=plan.thresholds.confidence,
         rate=plan.thresholds.false_discovery_rate,
         rows=len(rows),

@@ -50,7 +50,7 @@ def goes_ahead(executor: Executor, device: Device) -> bool:
     return device == "cuda" and executor.holds_back and (os.cpu_count() or 1) >= AHEAD_CORES
 
 
-class Launch:
+class Replicate:
     """Fresh processes that time workloads and targets. `validations` are the kernel's, by workload.
 
     One process measures, and the kernel computes in another (`worker.measuring`).
@@ -337,21 +337,21 @@ def launch_path(run: Run, planned: PlannedLaunch) -> Path:
 
 def launches_of(
     context: Context, due: Sequence[PlannedLaunch], refused: Mapping[str, str]
-) -> dict[PlannedLaunch, Launch]:
+) -> dict[PlannedLaunch, Replicate]:
     """Of the launches that are due, those that can be made: neither of a broken environment nor of a refused kernel."""
     validations: dict[tuple[str, str, str], dict[str, ValidationRecord]] = {}
     for cell in context.plan.cells:
         validation = load_record(context.run.validation_path(cell), ValidationRecord)
         validations.setdefault((cell.environment, cell.kernel, cell.device), {})[cell.workload] = validation
     return {
-        p: Launch(context, p, validations[p.environment, p.kernel, p.device])
+        p: Replicate(context, p, validations[p.environment, p.kernel, p.device])
         for p in due
         if context.environment_ok(p.environment) and p.kernel not in refused
     }
 
 
 def unrecorded(
-    context: Context, due: Sequence[PlannedLaunch], launches: Mapping[PlannedLaunch, Launch]
+    context: Context, due: Sequence[PlannedLaunch], launches: Mapping[PlannedLaunch, Replicate]
 ) -> list[PlannedLaunch]:
     """The launches that are not recorded, or under another key, since a kernel can be called now on more workloads."""
 
@@ -368,7 +368,7 @@ def launch_all(
     context: Context,
     display: Display,
     due: Sequence[PlannedLaunch],
-    launches: Mapping[PlannedLaunch, Launch],
+    launches: Mapping[PlannedLaunch, Replicate],
     refused: Mapping[str, str],
 ) -> None:
     """Launch one after another. Where it may, the next one gets ready meanwhile. Refused kernels are not launched."""
@@ -394,7 +394,7 @@ def launch_all(
         pool.shutdown(wait=False)
 
 
-def _measure(context: Context, planned: PlannedLaunch, launch: Launch | None, refused: str | None) -> LaunchRecord:
+def _measure(context: Context, planned: PlannedLaunch, launch: Replicate | None, refused: str | None) -> LaunchRecord:
     """Run and record a launch; None: its kernel was refused, or its environment is broken."""
     path = launch_path(context.run, planned)
     if launch is None:

@@ -15,7 +15,7 @@ from harness.errors import RecordError
 from harness.progress import Display
 from harness.run.context import Context
 from harness.run.folders import all_runs, now_utc, stored
-from harness.run.launch import Launch, launch_path
+from harness.run.launch import Replicate, launch_path
 from harness.schema.records import LaunchRecord
 from harness.schema.storage import AnyRecord, Run, load_any, load_record, save_record
 from harness.worker import protocol
@@ -61,7 +61,7 @@ def mend(run: Run) -> list[Path]:
 
 
 def recall_rounds(
-    context: Context, display: Display, due: Sequence[PlannedLaunch], launches: Mapping[PlannedLaunch, Launch]
+    context: Context, display: Display, due: Sequence[PlannedLaunch], launches: Mapping[PlannedLaunch, Replicate]
 ) -> None:
     """Copy every round that another run holds. `launches` are those that would be made; of other rounds none.
 

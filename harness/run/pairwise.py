@@ -48,7 +48,7 @@ def differing(a: np.ndarray, b: np.ndarray) -> int:
 
 
 @dataclass
-class Sums:
+class PairSums:
     """What a pair of outputs comes to, over trials: elements whose bits differ, and differences of finite elements."""
 
     trials: int = 0
@@ -60,7 +60,7 @@ class Sums:
     largest: float | None = None
     greatest: float | None = None  # magnitude of an element of either
 
-    def add(self, other: Sums) -> None:
+    def add(self, other: PairSums) -> None:
         for name in ("trials", "identical", "elements", "differing", "finite", "total"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.largest = _larger(self.largest, other.largest)
@@ -72,13 +72,13 @@ def _larger(one: float | None, other: float | None) -> float | None:
     return max(known, default=None)
 
 
-def compare_block(outputs: Arrays) -> dict[Pair, Sums]:
+def compare_block(outputs: Arrays) -> dict[Pair, PairSums]:
     """Every pair of the same elements of all outputs. Values are made float64 once, and not once a pair."""
     values = {name: as_float64(block) for name, block in outputs.items()}
     magnitudes = {name: float(np.abs(block[np.isfinite(block)]).max(initial=0.0)) for name, block in values.items()}
     by_pair = {}
     for one, two in itertools.combinations(outputs, 2):
-        sums = Sums(elements=outputs[one].size, differing=differing(outputs[one], outputs[two]))
+        sums = PairSums(elements=outputs[one].size, differing=differing(outputs[one], outputs[two]))
         sums.greatest = max(magnitudes[one], magnitudes[two])
         if sums.differing:
             with np.errstate(invalid="ignore"):  # infinities, of which none counts
@@ -93,15 +93,15 @@ def compare_block(outputs: Arrays) -> dict[Pair, Sums]:
     return by_pair
 
 
-def compare_trial(outputs: Arrays, pool: Executor) -> dict[Pair, Sums]:
+def compare_trial(outputs: Arrays, pool: Executor) -> dict[Pair, PairSums]:
     """Every pair of one trial's outputs, which are of one shape, in blocks that stay in a processor's cache."""
     flat = {name: np.ascontiguousarray(array).reshape(-1) for name, array in outputs.items()}
     size = next(iter(flat.values())).size
 
-    def block(start: int) -> dict[Pair, Sums]:
+    def block(start: int) -> dict[Pair, PairSums]:
         return compare_block({name: array[start : start + BLOCK_ELEMENTS] for name, array in flat.items()})
 
-    by_pair = {pair: Sums(trials=1) for pair in itertools.combinations(outputs, 2)}
+    by_pair = {pair: PairSums(trials=1) for pair in itertools.combinations(outputs, 2)}
     for part in pool.map(block, range(0, size, BLOCK_ELEMENTS)):
         for pair, sums in part.items():
             by_pair[pair].add(sums)
@@ -110,15 +110,15 @@ def compare_trial(outputs: Arrays, pool: Executor) -> dict[Pair, Sums]:
     return by_pair
 
 
-def compare_recipe(trials: Iterable[Arrays]) -> dict[Pair, Sums]:
+def compare_recipe(trials: Iterable[Arrays]) -> dict[Pair, PairSums]:
     """Every pair of outputs over all trials in which both are there, in one shape."""
-    by_pair: dict[Pair, Sums] = {}
+    by_pair: dict[Pair, PairSums] = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # numpy lets go of the interpreter while it computes
         for outputs in trials:
             for shape in dict.fromkeys(array.shape for array in outputs.values()):
                 alike = {name: array for name, array in outputs.items() if array.shape == shape}
                 for pair, sums in compare_trial(alike, pool).items():
-                    by_pair.setdefault(pair, Sums()).add(sums)
+                    by_pair.setdefault(pair, PairSums()).add(sums)
     return by_pair
 
 

@@ -27,7 +27,7 @@ from harness.worker import protocol
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class RunOptions:
     """How to run, apart from what (`Selection`)."""
 
     matrix_path: Path
@@ -71,7 +71,7 @@ def folder_files(matrix: Matrix, root: Path) -> dict[str, list[str]]:
     }
 
 
-def draft_plan(options: Options, selection: Selection, *, offline: bool = False) -> Prepared:
+def draft_plan(options: RunOptions, selection: Selection, *, offline: bool = False) -> Prepared:
     """Load matrix.yaml, look at this machine, and plan. Files and pins have no digests yet: `complete` adds them.
 
     `offline`: whether an index that does not answer is no reason to stop.
@@ -99,12 +99,12 @@ def draft_plan(options: Options, selection: Selection, *, offline: bool = False)
     return Prepared(matrix=matrix, text=text, plan=plan, choice=choice, sources=sources)
 
 
-def make_plan(options: Options, selection: Selection, *, write_pins: bool) -> Prepared:
+def make_plan(options: RunOptions, selection: Selection, *, write_pins: bool) -> Prepared:
     """The plan for this machine. With `write_pins`, missing pin files are resolved and written."""
     return complete(draft_plan(options, selection), options, write_pins=write_pins)
 
 
-def complete(prepared: Prepared, options: Options, *, write_pins: bool) -> Prepared:
+def complete(prepared: Prepared, options: RunOptions, *, write_pins: bool) -> Prepared:
     """Return the plan with the digests of all files that it depends on."""
     matrix, plan, root = prepared.matrix, prepared.plan, options.root
     planned = {kernel.name for kernel in plan.kernels}

@@ -174,7 +174,7 @@ def keep_outputs(out: Path, workload: WorkloadInfo) -> None:
             path.unlink()
 
 
-class Judging(NamedTuple):
+class PendingJudgement(NamedTuple):
     """A validation whose judge is to run."""
 
     task: Task
@@ -190,12 +190,12 @@ def validate(context: Context, cells: Sequence[Cell]) -> list[ValidationRecord]:
     """Run the candidates, let them end, and judge the bytes they left in a process that never loads them. Several cells
     are of one batch."""
     made = [_judging(context, cell) for cell in cells]
-    tasks = [each.task for each in made if isinstance(each, Judging)]
+    tasks = [each.task for each in made if isinstance(each, PendingJudgement)]
     answers = iter(run_batch(context, tasks, cells[0].device))
-    return [_record(context, each, next(answers)) if isinstance(each, Judging) else each for each in made]
+    return [_record(context, each, next(answers)) if isinstance(each, PendingJudgement) else each for each in made]
 
 
-def _judging(context: Context, cell: Cell) -> Judging | ValidationRecord:
+def _judging(context: Context, cell: Cell) -> PendingJudgement | ValidationRecord:
     """The cell with its candidate's outputs, or the record of one that cannot be validated."""
     plan, run = context.plan, context.run
     workload, key = plan.workload(cell.workload), _key(context, cell)
@@ -245,7 +245,7 @@ def _judging(context: Context, cell: Cell) -> Judging | ValidationRecord:
         reads=(*files_of(None, request), out, truth),
         writes=(run.folder / arrays,) if truth_known else (truth, run.folder / arrays),
     )
-    return Judging(task, identity, out, arrays, candidate, failed, duration_s)
+    return PendingJudgement(task, identity, out, arrays, candidate, failed, duration_s)
 
 
 def _run_candidate(
@@ -279,7 +279,7 @@ def _run_candidate(
     return candidate_result(answer), None, answer.ended.duration_s
 
 
-def _record(context: Context, judging: Judging, answer: Answer) -> ValidationRecord:
+def _record(context: Context, judging: PendingJudgement, answer: Answer) -> ValidationRecord:
     """What the judge said, as the cell's record."""
     _, identity, out, arrays, candidate, failed, duration_s = judging
     shutil.rmtree(out, ignore_errors=True)

@@ -71,7 +71,7 @@ class GpuFacts(Record):
     max_sm_mhz: int | None
 
 
-class Side(Record):
+class RunSide(Record):
     """One of two runs that are compared: which environment of which run, and of what."""
 
     run_id: str
@@ -190,7 +190,7 @@ class RunRecord(Record):
     sources_sha256: dict[str, str]
     kernelbench: KernelBench | None = None
     # where it is put together of two runs: what each environment stands for
-    sides: dict[str, Side] = field(default_factory=dict)
+    sides: dict[str, RunSide] = field(default_factory=dict)
 
     @property
     def other_machines(self) -> bool:

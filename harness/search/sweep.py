@@ -27,7 +27,7 @@ from harness.errors import INFRASTRUCTURE, InfrastructureError, InputError
 from harness.experiments.admission import find_refusals
 from harness.gpu import gpus, models
 from harness.run.folders import held, now_utc
-from harness.run.prepare import Options, folder_files, make_plan
+from harness.run.prepare import RunOptions, folder_files, make_plan
 from harness.schema.records import Device
 from harness.schema.run_records import Selection
 from harness.schema.storage import load_record, save_record
@@ -148,7 +148,7 @@ class Sweep:
 
     kernel: Kernel
     selection: Selection
-    options: Options
+    options: RunOptions
     matrix: Matrix
     path: Path
     record: SweepRecord
@@ -219,7 +219,7 @@ def choose_kernel(matrix: Matrix, name: str, root: Path, wanted: str) -> tuple[K
 
 
 def run_sweep(
-    options: Options, name: str, workloads: Sequence[str], wanted: str, *, budget_s: float, list_only: bool = False
+    options: RunOptions, name: str, workloads: Sequence[str], wanted: str, *, budget_s: float, list_only: bool = False
 ) -> tuple[Path, SweepRecord] | None:
     """Sweep, or go on with what was begun. The folder of the record, and the record; None with `list_only`."""
     matrix, _ = load_matrix(options.matrix_path, options.base_image)

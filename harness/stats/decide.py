@@ -72,7 +72,7 @@ def decide_rows(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule:
+class DecisionRule:
     """What decides, of a page: its thresholds, how many rows it tests, and at how many looks."""
 
     confidence: float
@@ -113,7 +113,7 @@ def _half(estimate: Estimate) -> float:
     return math.log(estimate.high / estimate.low) / 2
 
 
-def smallest_effect(estimate: Estimate, rule: Rule, min_effect: float) -> float | None:
+def smallest_effect(estimate: Estimate, rule: DecisionRule, min_effect: float) -> float | None:
     """The smallest slow-down (a share) called with 80% power, were it the only one on the page: it must survive the
     correction, and its interval must clear the minimum effect. None where one block says nothing of the scatter."""
     if estimate.error is None or estimate.freedom is None:
@@ -136,7 +136,7 @@ def _fewest(few: int, enough: Callable[[int], bool]) -> int | None:
     return many
 
 
-def launches_to_see(estimate: Estimate, rule: Rule, min_effect: float, effect: float) -> int | None:
+def launches_to_see(estimate: Estimate, rule: DecisionRule, min_effect: float, effect: float) -> int | None:
     """Launches of each environment with which `effect` would be called with 80% power; None where none so far says how
     they spread, or no number would do."""
     if estimate.error is None or effect <= min_effect:
@@ -149,13 +149,13 @@ def launches_to_see(estimate: Estimate, rule: Rule, min_effect: float, effect: f
     return _fewest(1, enough)
 
 
-def _moved(estimate: Estimate, rule: Rule) -> bool:
+def _moved(estimate: Estimate, rule: DecisionRule) -> bool:
     """Whether so large a ratio is called."""
     assert estimate.error is not None and estimate.freedom is not None
     return rule.reach(estimate.freedom) * estimate.error < abs(math.log(estimate.ratio))
 
 
-def launches_to_decide(estimate: Estimate, rule: Rule, min_effect: float) -> int | None:
+def launches_to_decide(estimate: Estimate, rule: DecisionRule, min_effect: float) -> int | None:
     """Launches of each environment, more than it had, after which an undecided row would be decided if its ratio stayed
     where it is; None where one block says nothing of the scatter, or no number would do."""
     if estimate.error is None:
@@ -169,7 +169,7 @@ def launches_to_decide(estimate: Estimate, rule: Rule, min_effect: float) -> int
     return _fewest(estimate.blocks, enough)
 
 
-def goes_on(estimate: Estimate, verdict: str, rule: Rule, min_effect: float, most: int) -> bool:
+def goes_on(estimate: Estimate, verdict: str, rule: DecisionRule, min_effect: float, most: int) -> bool:
     """Whether more launches, up to `most`, could decide an undecided row: make its interval narrow enough for `same`,
     were its ratio 1, or its ratio, as it stands, a change."""
     if verdict != UNDECIDED or estimate.blocks >= most:

@@ -27,7 +27,7 @@ from harness.run.folders import all_runs, find_run, held, new_run, now_utc, poin
 from harness.run.launch import launch_all, launch_path, launches_of
 from harness.run.memo import mend, recall_rounds, renew, settle
 from harness.run.pairwise import compare_all, uncompared
-from harness.run.prepare import Options, Prepared, complete, draft_plan, make_plan
+from harness.run.prepare import Prepared, RunOptions, complete, draft_plan, make_plan
 from harness.run.stores import store_problems
 from harness.run.validate import validate_all
 from harness.schema.records import ValidationRecord
@@ -46,7 +46,9 @@ def gpu_in_use(prepared: Prepared) -> GpuFacts | None:
     return use()
 
 
-def run_record(options: Options, selection: Selection, prepared: Prepared, run: Run, gpu: GpuFacts | None) -> RunRecord:
+def run_record(
+    options: RunOptions, selection: Selection, prepared: Prepared, run: Run, gpu: GpuFacts | None
+) -> RunRecord:
     plan = prepared.plan
     return RunRecord(
         run_id=run.folder.name,
@@ -84,7 +86,7 @@ def run_record(options: Options, selection: Selection, prepared: Prepared, run: 
     )
 
 
-def run_matrix(options: Options, selection: Selection, draft: Prepared | None = None) -> tuple[Run, list[int]]:
+def run_matrix(options: RunOptions, selection: Selection, draft: Prepared | None = None) -> tuple[Run, list[int]]:
     """Run, or finish, what is asked. Returns the run and the exit codes that hold (`harness.errors`).
 
     `draft`: its plan, where that is made already.
@@ -122,7 +124,7 @@ def run_matrix(options: Options, selection: Selection, draft: Prepared | None = 
     return run, codes
 
 
-def measure(options: Options, selection: Selection) -> Run:
+def measure(options: RunOptions, selection: Selection) -> Run:
     return run_matrix(options, selection)[0]
 
 
@@ -136,7 +138,7 @@ def _working_on(root: Path, plan: Plan) -> AbstractContextManager[None]:
     return held(lock, "another process is working on this very run; waiting for it")
 
 
-def _finish(options: Options, prepared: Prepared, run: Run, gpu: GpuFacts | None) -> list[int]:
+def _finish(options: RunOptions, prepared: Prepared, run: Run, gpu: GpuFacts | None) -> list[int]:
     """Make what the run lacks."""
     plan = prepared.plan
     due = [launch for launch in plan.launches if options.blocks is None or launch.index < options.blocks]
@@ -193,7 +195,7 @@ def _is_validated(root: Path, plan: Plan, run: Run, cell: Cell) -> bool:
     return not any((other.folder / place).is_file() for other in all_runs(root) if other.folder != run.folder)
 
 
-def _context(options: Options, prepared: Prepared, run: Run, gpu: GpuFacts | None) -> Context:
+def _context(options: RunOptions, prepared: Prepared, run: Run, gpu: GpuFacts | None) -> Context:
     kill_leftovers()
     cache = cache_folder()
     return Context(
@@ -208,7 +210,7 @@ def _context(options: Options, prepared: Prepared, run: Run, gpu: GpuFacts | Non
     )
 
 
-def run_explain(options: Options, selection: Selection, run: Run, focus: Focus) -> list[int]:
+def run_explain(options: RunOptions, selection: Selection, run: Run, focus: Focus) -> list[int]:
     """Experiments on a finished run, which `options` and `selection` made. Returns the exit codes that hold.
 
     InputError where this is no longer what the run measured.

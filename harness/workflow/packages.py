@@ -26,7 +26,7 @@ from harness.experiments.packages import DifferingPackage, ExchangedEnvironment,
 from harness.experiments.plan import Focus, find_changes
 from harness.experiments.run import find_slowed, planned
 from harness.run.folders import now_utc
-from harness.run.prepare import Options, Prepared, make_plan
+from harness.run.prepare import Prepared, RunOptions, make_plan
 from harness.schema.experiment_records import ExperimentFactor, FactorRecord, FactorResult
 from harness.schema.packages import only_packages
 from harness.schema.records import Device, ValidationRecord
@@ -39,7 +39,7 @@ from harness.worker import protocol
 
 TIMED_LAUNCHES = 5  # of each environment, at most: enough where no launch of one lies among another's
 MOST_PACKAGES = 6  # of two environments: each is two environments more
-Measure = Callable[[Options, Selection], Run]
+Measure = Callable[[RunOptions, Selection], Run]
 OF_HOST = "the host's PyTorch is what this machine has: nothing in it is exchanged"
 TOO_MANY = f"not exchanged: at most {MOST_PACKAGES} packages are, first those that matrix.yaml names"
 
@@ -116,7 +116,7 @@ def record_path(run: Run, cell: Cell, package: str) -> Path:
 
 
 def exchange_packages(
-    options: Options,
+    options: RunOptions,
     selection: Selection,
     prepared: Prepared,
     run: Run,
@@ -188,7 +188,7 @@ class PackageRun:
 class PackageExchange:
     """One question, and the run that answers it. `add` is told the ids and keys of exchanged environments."""
 
-    options: Options
+    options: RunOptions
     selection: Selection
     prepared: Prepared
     question: PackageQuestion

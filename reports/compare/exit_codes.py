@@ -36,7 +36,7 @@ def unseen(evidence: Evidence, rows: Sequence[Comparison], detect: float = DETEC
     `detect`, were it the only one on the page. Replays that neither side has are no row."""
     times = [(row, timed) for row in rows if not row.alone for timed in _timed(row)]
     tested = sum(timed.p_value is not None for _, timed in times)
-    rule = decide.Rule(
+    rule = decide.DecisionRule(
         confidence=evidence.confidence, rate=evidence.false_discovery_rate, rows=tested, looks=evidence.looks
     )
     found = []

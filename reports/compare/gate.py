@@ -71,7 +71,7 @@ def rule(ratio: effects.Estimate, at_most: float, rows: int, what: str = "time")
         return UNDECIDED, f"{count}: at least 2 are needed to estimate their spread"
     if ratio.high <= at_most and (ratio.high < 1 or what == MEMORY):
         return PASS, f"at most {at_most:g} of the reference's {what}, the whole interval"
-    page = decide.Rule(confidence=CONFIDENCE, rate=1 - CONFIDENCE, rows=rows)
+    page = decide.DecisionRule(confidence=CONFIDENCE, rate=1 - CONFIDENCE, rows=rows)
     if math.log(ratio.ratio / at_most) > page.reach(ratio.freedom) * ratio.error and ratio.low > at_most:
         return MORE if what == MEMORY else SLOW, f"significantly above {at_most:g} of the reference's {what}"
     half, off = math.log(ratio.high / ratio.low) / 2, abs(math.log(ratio.ratio / at_most))

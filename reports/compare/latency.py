@@ -188,7 +188,7 @@ def decide_all(
     results = [_untested(*pair, names, not_comparable) for pair in pairs]
     tested = [index for index, each in enumerate(results) if not each.verdict]
     blocks = [shared_blocks(results[index].baseline, results[index].this) for index in tested]
-    rule = decide.Rule(confidence=confidence, rate=rate, rows=len(tested), looks=looks)
+    rule = decide.DecisionRule(confidence=confidence, rate=rate, rows=len(tested), looks=looks)
     least = [results[index].min_effect for index in tested]
     for index, decided in zip(tested, decide.decide_rows(blocks, least, confidence, rate, looks), strict=True):
         results[index] = _decided(results[index], decided, rule)
@@ -209,7 +209,7 @@ def tested(untested: J, outcome: str, estimate: effects.Estimate, q_value: float
     )
 
 
-def _decided(untested: Latency, decided: decide.Decided, rule: decide.Rule) -> Latency:
+def _decided(untested: Latency, decided: decide.Decided, rule: decide.DecisionRule) -> Latency:
     estimate, q_value, outcome = decided
     min_effect = untested.min_effect
     open_yet = outcome == decide.UNDECIDED
@@ -236,7 +236,7 @@ def _part_text(timed: Latency) -> str:
     return "not timed" if timed.ratio is None else "undecided"
 
 
-def _why(latency: Latency, outcome: str, blocks: int, rule: decide.Rule) -> str:
+def _why(latency: Latency, outcome: str, blocks: int, rule: decide.DecisionRule) -> str:
     count = f"{blocks} + {blocks} launches"
     if latency.low is None or latency.high is None:
         return f"{count}: at least 2 launches of each are needed to estimate their spread"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from harness.errors import InputError
 from harness.schema.experiment_records import CheckersRecord, ConditionsRecord, ProfileRecord
-from harness.schema.run_records import Cell, Fallback, KernelInfo, RunRecord, Side, WorkloadInfo
+from harness.schema.run_records import Cell, Fallback, KernelInfo, RunRecord, RunSide, WorkloadInfo
 from harness.schema.storage import Run, save_record
 from reports.load.evidence import Evidence, cell_of, load_evidence
 
@@ -99,7 +99,7 @@ def _run(runs: TwoRuns, environment: str, cells: list[Cell]) -> RunRecord:
         baseline=A,
         environments=[A, B],
         sides={
-            name: Side(
+            name: RunSide(
                 run_id=run.run_id,
                 created_utc=run.created_utc,
                 environment=environment,

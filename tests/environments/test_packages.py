@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from harness.experiments.plan import Focus
-from harness.run.prepare import Options, make_plan
+from harness.run.prepare import RunOptions, make_plan
 from harness.schema.experiment_records import FactorRecord
 from harness.schema.run_records import Selection
 from harness.schema.storage import Run
@@ -70,7 +70,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     before = set((cache_folder() / "environments").glob("*"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("UV_FIND_LINKS", str(folder / "wheels"))
-        options = Options(matrix_path=project / "matrix.yaml", command=("matrix",), executor="venv", explain=False)
+        options = RunOptions(matrix_path=project / "matrix.yaml", command=("matrix",), executor="venv", explain=False)
         made = measure(options, Selection())
         prepared = make_plan(options, Selection(), write_pins=True)
         exchange_packages(options, Selection(), prepared, made, Focus(), measure)

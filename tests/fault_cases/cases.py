@@ -15,11 +15,11 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from harness.config.environments import ExtraFlags, Packages, Variables
 from harness.config.kernels import Kernel
-from harness.config.matrix import Limits, Reference, Timing, Tolerances
-from harness.config.operators import Operator
+from harness.config.matrix import Limits, Reference, TimingRules, Tolerances
+from harness.config.operators import OperatorEntry
 from harness.config.shipped import ROOT
 from harness.config.workloads import Workload
-from harness.config.yaml_files import Model, parse_yaml
+from harness.config.yaml_files import YamlModel, parse_yaml
 from harness.errors import InputError
 from harness.schema.records import Device, Status
 from tests.archives import SUFFIX, read_archive
@@ -67,7 +67,7 @@ def _statuses(shows: Any) -> Any:
     return [[one] if isinstance(one, str) else one for one in shows] if isinstance(shows, list) else shows
 
 
-class Variant(Model):
+class Variant(YamlModel):
     """One of the environments that are compared: one of matrix.yaml's, and what differs in it."""
 
     torch: str = Field(description="a version of the shipped matrix.yaml, quoted; or host")
@@ -76,7 +76,7 @@ class Variant(Model):
     variables: Variables = {}
 
 
-class FaultCase(Model):
+class FaultCase(YamlModel):
     path: str = Field(description="its file, or its folder with a slash at the end; without either: shipped sources")
     name: str = Field(pattern=r"^[a-z][a-z0-9_]*$", description="what stored results call it")
     round: str | None = Field(default=None, description="the stored results it was first run for")
@@ -95,11 +95,13 @@ class FaultCase(Model):
     )
     environments: list[Variant] = Field(min_length=2, description="the first is the baseline")
     kernel: Kernel | None = None
-    operator: Operator | None = Field(default=None, description="in place of a kernel: one of PyTorch's, or a Model")
+    operator: OperatorEntry | None = Field(
+        default=None, description="in place of a kernel: one of PyTorch's, or a Model"
+    )
     workloads: list[Workload] = []
     references: list[Reference]
     tolerances: Tolerances = Tolerances()
-    timing: Timing
+    timing: TimingRules
     launches: int = Field(ge=1, le=20)
     cpu_threads: int = Field(ge=1, description="of every environment whose variables do not say otherwise")
     limits: Limits
@@ -189,7 +191,7 @@ def _kind(path: str, entry: dict[str, Any]) -> str:
     return Path(path).suffix[1:] or "shipped"
 
 
-class Index(Model):
+class Index(YamlModel):
     """Cases by path. An entry is laid over the defaults of `all`, of its kind, and of what `like` names."""
 
     defaults: dict[str, dict[str, Any]]

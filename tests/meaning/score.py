@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from harness.config.yaml_files import Model, parse_yaml
+from harness.config.yaml_files import YamlModel, parse_yaml
 from harness.worker import protocol
 from reports import model
 
@@ -57,7 +57,7 @@ ANSWERS = {
 }
 
 
-class Case(Model):
+class Case(YamlModel):
     kind: Kind
     origin: str
     faulty: list[str] = Field(description="versions that compute something else than what is right")
@@ -66,7 +66,7 @@ class Case(Model):
     seen: str = Field(description="by hand, in both versions")
 
 
-class Index(Model):
+class Index(YamlModel):
     cases: dict[str, Case]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.config.matrix import Matrix, load_matrix, matrix_text, parse_matrix
-from harness.config.operators import Operator
+from harness.config.operators import OperatorEntry
 from harness.config.plan import Facts, Plan
 from harness.config.planner import plan_run
 from harness.errors import InputError
@@ -71,7 +71,7 @@ def test_two_environments_differ_in_nothing_but_the_version(shipped: Matrix) -> 
 def test_an_operator_is_asked_by_its_name_or_by_one_of_its_workloads(
     workloads: tuple[str, ...], cells: list[str], shipped: Matrix
 ) -> None:
-    matrix = shipped.model_copy(update={"kernels": [], "operators": list(map(Operator.model_validate, OPERATORS))})
+    matrix = shipped.model_copy(update={"kernels": [], "operators": list(map(OperatorEntry.model_validate, OPERATORS))})
     subject = replace(SUBJECT, workloads=workloads)
     assert choose_target(subject, matrix, {}).target == protocol.MODEL and cells_of(matrix, subject) == cells
 

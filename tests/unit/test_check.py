@@ -20,7 +20,7 @@ from harness.preflight.memory import check_memory, shown
 from harness.preflight.python_files import PROBLEM, SOLUTION, Surroundings, check_file
 from harness.run import machine as this_machine
 from harness.run import prepare
-from harness.run.prepare import Options
+from harness.run.prepare import RunOptions
 from harness.schema.run_records import Selection
 from tests.conftest import ROOT
 
@@ -43,7 +43,7 @@ def looked(folder: Path, yaml: str, files: Mapping[str, str], **selected: Any) -
     for name, text in {"matrix.yaml": yaml, **files}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-    options = Options(matrix_path=folder / "matrix.yaml", command=("test",), executor="venv")
+    options = RunOptions(matrix_path=folder / "matrix.yaml", command=("test",), executor="venv")
     return preflight.preflight(options, prepare.draft_plan(options, Selection(**selected)))
 
 
@@ -53,7 +53,7 @@ def only(found: Findings) -> tuple[str, str, str]:
 
 
 def test_the_kernels_of_this_repository_pass(tmp_path: Path) -> None:
-    options = Options(matrix_path=ROOT / "matrix.yaml", command=("test",), executor="venv")
+    options = RunOptions(matrix_path=ROOT / "matrix.yaml", command=("test",), executor="venv")
     assert preflight.preflight(options, prepare.draft_plan(options, Selection())).problems == []
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from harness.stats import decide, effects
-from harness.stats.decide import Rule
+from harness.stats.decide import DecisionRule
 from tests.unit.test_effects import simulate
 
 
@@ -26,8 +26,8 @@ def page(effect: float, spread: float, launches: int, rows: int, seed: int) -> l
     return effects.estimates(list(differences), 0.95)
 
 
-def rule(rows: int = 24, looks: int = 1) -> Rule:
-    return Rule(confidence=0.95, rate=0.05, rows=rows, looks=looks)
+def rule(rows: int = 24, looks: int = 1) -> DecisionRule:
+    return DecisionRule(confidence=0.95, rate=0.05, rows=rows, looks=looks)
 
 
 def test_faster_is_found_as_slower_is() -> None:

@@ -16,9 +16,9 @@ from pydantic import BaseModel
 
 from harness import tools
 from harness.config.environments import CUDA_BASE
-from harness.config.keys import Job, Keys
+from harness.config.keys import JobId, Keys
 from harness.config.matrix import Matrix
-from harness.config.operators import Operator
+from harness.config.operators import OperatorEntry
 from harness.config.plan import Facts
 from harness.schema.run_records import GpuFacts
 from tests.unit.worlds import FACTS, READS, A, B, all_keys, changed, made_plan, matrix_value, with_facts
@@ -37,10 +37,10 @@ SECOND = {"environment": B}
 GPU = {"device": "cuda"}
 
 
-def check(found: set[Job], kinds: set[str], where: dict[str, str], *, same_run: bool = False) -> None:
+def check(found: set[JobId], kinds: set[str], where: dict[str, str], *, same_run: bool = False) -> None:
     """The jobs are of these kinds, and all of them at that place, but for launches, whose whole round is another."""
     assert {job.kind for job in found} - {"run"} == kinds
-    assert (Job(kind="run") in found) is not same_run
+    assert (JobId(kind="run") in found) is not same_run
     outside = [job for job in found if job.kind not in ("run", "launch", "store")]
     assert all(getattr(job, name) == value for job in outside for name, value in where.items())
 
@@ -283,7 +283,7 @@ NOT_ANOTHER_RUN: dict[str, Any] = {
 }
 # Which files a folder holds is a fact; what is built already has a test of its own, below.
 NOT_OF_MATRIX = {"schema_version", "kernels.folder", "kernels.library", "kernels.wheel", "kernels.entry"}
-NOT_OF_MATRIX |= {f"operators.{name}" for name in Operator.model_fields}  # tests/unit/test_operators.py
+NOT_OF_MATRIX |= {f"operators.{name}" for name in OperatorEntry.model_fields}  # tests/unit/test_operators.py
 
 
 def test_every_field_of_matrix_yaml_is_said_something_about() -> None:
@@ -308,7 +308,7 @@ def test_what_is_built_already_is_known_by_its_bytes_and_by_how_it_is_called() -
         value = {**matrix_value(), "kernels": [{"name": "mine", "devices": ["cpu"], **kernel}]}
         facts = with_facts(files={"mine": {"cpu": [file]}}, sources_sha256={file: digest})
         plan, matrix = made_plan(value, facts, devices=("cpu",))
-        return Keys(plan, matrix, {}, {}).key(Job(kind="build", environment=A, kernel="mine")), plan.digest
+        return Keys(plan, matrix, {}, {}).key(JobId(kind="build", environment=A, kernel="mine")), plan.digest
 
     library, wheel = {"library": "mine.so"}, {"wheel": "m-1-py3-none-any.whl", "entry": "m:f"}
     found = [
@@ -329,13 +329,13 @@ def test_a_round_more_is_made_beside_those_that_are_there() -> None:
 def test_what_is_asked_makes_another_key() -> None:
     keys = Keys(*made_plan(matrix_value()), {}, {})
     for kind in ("launch", "conditions"):
-        job = Job(kind=kind, environment=A, kernel="plain", workload="first-fp32" if kind == "conditions" else "")
+        job = JobId(kind=kind, environment=A, kernel="plain", workload="first-fp32" if kind == "conditions" else "")
         assert len({keys.key(dataclasses.replace(job, asked=asked)) for asked in ([], ["first-fp32"])}) == 2
 
 
 def test_a_swap_depends_on_both_builds() -> None:
     asked = {"environments": [A, B]}
-    job = Job(kind="factor", kernel="plain", device="cpu", workload="first-fp32", asked=asked)
+    job = JobId(kind="factor", kernel="plain", device="cpu", workload="first-fp32", asked=asked)
     other = with_facts(pins_sha256={**FACTS.pins_sha256, B: "others"})
     plans = made_plan(matrix_value()), made_plan(matrix_value(), other)
     assert len({Keys(plan, matrix, {}, {}).key(job) for plan, matrix in plans}) == 2

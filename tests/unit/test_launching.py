@@ -11,7 +11,7 @@ from harness.config import matrix
 from harness.gpu import Reading, Watch
 from harness.run.believed import implausible
 from harness.run.context import Store
-from harness.run.launch import Launch, timing_request
+from harness.run.launch import Replicate, timing_request
 from harness.run.requests import room_bytes
 from harness.run.throttling import watched_launch
 from harness.schema.records import LaunchRecord, Timing, ValidationRecord
@@ -104,7 +104,7 @@ def test_without_readings_a_launch_stands_and_its_moments_are_relative() -> None
 
 
 def test_each_device_has_its_own_precision() -> None:
-    plan: Any = SimpleNamespace(timing=matrix.Timing())
+    plan: Any = SimpleNamespace(timing=matrix.TimingRules())
     assert timing_request(plan, "cpu").relative_error == 0.005
     assert timing_request(plan, "cuda").relative_error == 0.003
 
@@ -120,10 +120,10 @@ def test_a_launch_knows_the_first_trials_validated_output() -> None:
     assert launch_of(plan, {"w": validation})._expected() == {"w": ["a"]}
 
 
-def launch_of(plan: Any, validations: Any, rows: Any = None) -> Launch:
+def launch_of(plan: Any, validations: Any, rows: Any = None) -> Replicate:
     context: Any = FakeContext(plan=plan, stores={"w": Store(Path("folder"))}, run=Run(Path("run")))
     planned: Any = SimpleNamespace(environment="e", kernel="k", device="cpu", index=0, position=0, rows=rows)
-    return Launch(context, planned, validations)
+    return Replicate(context, planned, validations)
 
 
 STEP, PASS = ("w", "model"), ("w", "model.backward")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from harness.config.matrix import load_matrix
-from harness.config.operators import Operator
+from harness.config.operators import OperatorEntry
 from harness.worker import protocol
 from reports import model
 from tests.archives import SUFFIX, read_archive
@@ -32,7 +32,7 @@ def outcome(case: Case, *rows: dict[str, Any]) -> Outcome:
     return score({"toy": case}, {"environments": environments, "comparisons": list(rows)})[0].outcome
 
 
-def name_of(operator: Operator) -> str:
+def name_of(operator: OperatorEntry) -> str:
     return operator.name or (operator.problem or "").rpartition("/")[2].removesuffix(".py")
 
 

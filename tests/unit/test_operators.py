@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from harness.cluster.shards import plan_shards
-from harness.config.keys import Job, Keys
+from harness.config.keys import JobId, Keys
 from harness.config.matrix import Matrix, matrix_text, parse_matrix
-from harness.config.operators import GROUP, Operator
+from harness.config.operators import GROUP, OperatorEntry
 from harness.config.plan import Facts, Plan
 from harness.config.planner import plan_run
 from harness.errors import InputError
@@ -120,7 +120,7 @@ def test_a_layout_is_strides_and_an_offset() -> None:
         "plain": [3, 4],
     }
     asked = {"operator": "torch.f", "shapes": given, "backward": "sum"}
-    operator = Operator.model_validate(asked)
+    operator = OperatorEntry.model_validate(asked)
     assert operator.request is not None and operator.request.direction == "sum"
     found = [each.tensors[0] for each in operator.request.tensors]
     assert [(each.strides, each.offset, each.requires_grad) for each in found] == [
@@ -167,10 +167,10 @@ def validation_keys(operator: dict[str, Any], **facts: Any) -> set[str]:
     matrix = matrix_of(operator)
     plan = plan_run(matrix, Selection(), Facts(executor="venv", executor_reason="a test", gpus=1, **facts))
     keys = Keys(plan, matrix, {}, {})
-    return {keys.key(Job(kind="validation", **vars(cell))) for cell in plan.cells}
+    return {keys.key(JobId(kind="validation", **vars(cell))) for cell in plan.cells}
 
 
-@pytest.mark.parametrize("name", [name for name in Operator.model_fields if name != "problem"])
+@pytest.mark.parametrize("name", [name for name in OperatorEntry.model_fields if name != "problem"])
 def test_a_field_of_an_operator_is_an_input(name: str) -> None:
     assert validation_keys(TOPK) != validation_keys({**TOPK, name: CHANGED[name]})
 

@@ -20,7 +20,7 @@ from harness.errors import InputError
 from harness.executors import remove
 from harness.executors.choose import Choice
 from harness.experiments.packages import DifferingPackage, exchange, find_differing
-from harness.run.prepare import Options
+from harness.run.prepare import RunOptions
 from harness.schema.environment_records import Wheel
 from harness.schema.packages import only_packages
 from harness.schema.run_records import Cell, Selection
@@ -237,7 +237,7 @@ def test_what_is_interrupted_has_told_of_its_environments(
     told: list[tuple[str, str]] = []
     executor = SimpleNamespace(key=lambda environment, pins: f"{environment.id} {pins.name}")
     machine: Any = SimpleNamespace(make_executor=lambda *_: executor)
-    options = Options(matrix_path=tmp_path / "matrix.yaml", command=(), machine=machine)
+    options = RunOptions(matrix_path=tmp_path / "matrix.yaml", command=(), machine=machine)
     made = replace(asking(asked, matrix, tmp_path), options=options, add=lambda *each: told.append(each))
     environments = [PlannedEnvironment(spec=spec, index=PYPI) for spec in (OLD, NEW, *own)]
     planned = SimpleNamespace(plan=SimpleNamespace(environments=environments), matrix=matrix, choice=None)

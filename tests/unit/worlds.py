@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from harness.config.keys import KINDS, Job, Keys
+from harness.config.keys import KINDS, JobId, Keys
 from harness.config.matrix import Matrix
 from harness.config.plan import Facts, Plan
 from harness.config.planner import plan_run
@@ -102,37 +102,37 @@ def made_plan(value: Mapping[str, Any], facts: Facts = FACTS, **selection: Any) 
     return plan_run(matrix, Selection(**selection), facts, folders), matrix
 
 
-def all_keys(plan: Plan, matrix: Matrix) -> dict[Job, str]:
+def all_keys(plan: Plan, matrix: Matrix) -> dict[JobId, str]:
     """The key of every job of a run, and, as that of a kind of its own, the digest of the run."""
     first = Keys(plan, matrix, {}, {})
     stores = {
-        workload.id: first.key(Job(kind="store", environment=plan.baseline, workload=workload.id))
+        workload.id: first.key(JobId(kind="store", environment=plan.baseline, workload=workload.id))
         for workload in plan.workloads
         if workload.problem
     }
     keys = Keys(plan, matrix, {}, stores)
-    jobs = [Job(kind="store", environment=plan.baseline, workload=id) for id in stores]
+    jobs = [JobId(kind="store", environment=plan.baseline, workload=id) for id in stores]
     for environment in plan.measured:
-        jobs += [Job(kind=kind, environment=environment, device=d) for kind in ("ceiling", "probe") for d in DEVICES]
+        jobs += [JobId(kind=kind, environment=environment, device=d) for kind in ("ceiling", "probe") for d in DEVICES]
     for build in plan.builds:
         place = {"environment": build.environment, "kernel": build.kernel, "device": build.device}
-        jobs += [Job(kind=kind, **place) for kind in ("build", *(["binding"] if build.kernel == "plain" else []))]
+        jobs += [JobId(kind=kind, **place) for kind in ("build", *(["binding"] if build.kernel == "plain" else []))]
     for cell in plan.cells:
         for kind in ("validation", "conditions", "checkers", "compiled", "profile", "profile_of_reference"):
-            jobs.append(Job(kind=kind, **vars(cell)))
+            jobs.append(JobId(kind=kind, **vars(cell)))
     jobs += [
-        Job(kind="launch", environment=each.environment, kernel=each.kernel, device=each.device, index=each.index)
+        JobId(kind="launch", environment=each.environment, kernel=each.kernel, device=each.device, index=each.index)
         for each in plan.launches
     ]
-    return {job: keys.key(job) for job in jobs} | {Job(kind="run"): plan.digest}
+    return {job: keys.key(job) for job in jobs} | {JobId(kind="run"): plan.digest}
 
 
 @cache
-def standard_keys() -> dict[Job, str]:
+def standard_keys() -> dict[JobId, str]:
     return all_keys(*made_plan(matrix_value()))
 
 
-def changed(value: Mapping[str, Any], facts: Facts = FACTS, **selection: Any) -> set[Job]:
+def changed(value: Mapping[str, Any], facts: Facts = FACTS, **selection: Any) -> set[JobId]:
     """The jobs of the standard run that would have to be done again: their key is another, or gone."""
     after = all_keys(*made_plan(value, facts, **selection))
     return {job for job, key in standard_keys().items() if after.get(job) != key}

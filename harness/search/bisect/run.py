@@ -21,7 +21,7 @@ from harness.errors import InfrastructureError, InputError
 from harness.executors.choose import wanted_bundle
 from harness.executors.remove import remove_environment
 from harness.run.folders import held, now_utc
-from harness.run.prepare import Options, Prepared, folder_files, make_plan
+from harness.run.prepare import Prepared, RunOptions, folder_files, make_plan
 from harness.schema.bisection_records import Aspect, BisectionRecord, Probe, ProbeVerdict, Question, Release
 from harness.schema.environment_records import EnvironmentRecord
 from harness.schema.storage import load_record, save_record
@@ -42,7 +42,7 @@ class Bisection:
     """One bisection. `made`: the environments that it looked in, with their keys, and since when it uses them."""
 
     subject: BisectSubject
-    options: Options
+    options: RunOptions
     matrix: Matrix
     prepared: Prepared
     probes: Probes
@@ -189,7 +189,7 @@ def fit_python(subject: BisectSubject, matrix: Matrix, root: Path) -> BisectSubj
     return replace(subject, python=pythons.pop())
 
 
-def _list_releases(subject: BisectSubject, options: Options, prepared: Prepared) -> tuple[str, list[Release]]:
+def _list_releases(subject: BisectSubject, options: RunOptions, prepared: Prepared) -> tuple[str, list[Release]]:
     """Return the index and its releases from end to end. InputError where an end cannot be installed here."""
     base = prepared.plan.environment(prepared.plan.baseline)
     package, index = (subject.component, PYPI) if subject.component else ("torch", base.index)
@@ -201,7 +201,7 @@ def _list_releases(subject: BisectSubject, options: Options, prepared: Prepared)
     return index, releases
 
 
-def _make_question(subject: BisectSubject, options: Options, prepared: Prepared, *, every: bool) -> Question:
+def _make_question(subject: BisectSubject, options: RunOptions, prepared: Prepared, *, every: bool) -> Question:
     plan = prepared.plan
     index, releases = _list_releases(subject, options, prepared)
     digest = protocol.digest([plan.digest, subject.what, subject.target, every, vars(plan.thresholds)])
@@ -234,7 +234,7 @@ def print_question(question: Question) -> None:
 
 
 def run_bisection(
-    subject: BisectSubject, options: Options, *, every: bool = False, keep: bool = False, list_only: bool = False
+    subject: BisectSubject, options: RunOptions, *, every: bool = False, keep: bool = False, list_only: bool = False
 ) -> tuple[Path, BisectionRecord] | None:
     """Bisect, or go on with what was begun. The folder of the record, and the record; None with `list_only`."""
     parse_ends(subject.good, subject.bad)
