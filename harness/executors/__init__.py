@@ -6,8 +6,6 @@ the report know nothing else of it.
 
 from __future__ import annotations
 
-import math
-import stat
 import threading
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -18,10 +16,8 @@ from typing import Any, Protocol
 from harness.config.plan import PlannedEnvironment
 from harness.executors.process import Ended, Gate
 from harness.schema.environment_records import EnvironmentRecord
-from harness.worker import protocol, wire
+from harness.worker import wire
 
-MOST_RESULT_BYTES = 32 << 20
-MOST_LEVELS = 64  # lists within lists
 Variables = Mapping[str, Mapping[str, str]]  # environment id to what its processes have in theirs (`matrix.variables`)
 
 
@@ -58,28 +54,6 @@ class Answer:
 
     result: dict[str, Any] | None
     ended: Ended
-
-
-def read_result(path: Path) -> dict[str, Any] | None:
-    """What a task wrote; None where there is nothing that can be read. The code under test may have written it."""
-    try:
-        status = path.lstat()  # neither a link nor a pipe is opened
-        if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_RESULT_BYTES:
-            return None
-        value = protocol.read_json(str(path))
-    except (OSError, ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) and _is_sound(value, MOST_LEVELS) else None
-
-
-def _is_sound(value: Any, levels: int) -> bool:
-    """Whether it can be passed on: neither NaN nor infinity in it, and no deep nesting."""
-    if isinstance(value, float):
-        return math.isfinite(value)
-    if isinstance(value, (dict, list)):
-        items = value.values() if isinstance(value, dict) else value
-        return levels > 0 and all(_is_sound(item, levels - 1) for item in items)
-    return True
 
 
 class Executor(Protocol):

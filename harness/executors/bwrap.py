@@ -25,7 +25,7 @@ from enum import Enum
 from pathlib import Path
 
 from harness.errors import InfrastructureError
-from harness.executors import Answer, Task, read_result
+from harness.executors import Answer, Task
 from harness.executors.process import MARK, PASSED_ON, clean_environment, open_bytes, owner, run_child
 from harness.executors.sandbox import (
     TASK_USER,
@@ -366,7 +366,7 @@ def run_confined(task: Task, process: Process, bwrap: Bwrap, limits: SandboxLimi
     for path in task.writes:
         bring_back(parents[path.parent] / path.name, path)
     answer = Answer(
-        result=read_result(own / "result.json") if ended.returncode == 0 and not ended.timed_out else None,
+        result=protocol.read_result(own / "result.json") if ended.returncode == 0 and not ended.timed_out else None,
         ended=replace(ended, returncode=signalled(ended.returncode)),
     )
     shutil.rmtree(scratch, ignore_errors=True)

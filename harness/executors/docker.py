@@ -27,7 +27,7 @@ from typing import Any
 
 from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError, Interrupted, Unrecorded
-from harness.executors import MOST_RESULT_BYTES, Answer, Task, Variables, read_result
+from harness.executors import Answer, Task, Variables
 from harness.executors.base import BaseExecutor, keep_wheels, kept_wheels
 from harness.executors.engine import (
     LONG_TIMEOUT_S,
@@ -320,7 +320,7 @@ class DockerExecutor(BaseExecutor):
         for name, target in outputs.items():
             if not refused:
                 bring_back(names[name], target)
-        result = read_result(names["result.json"]) if state["ExitCode"] == 0 and not refused else None
+        result = protocol.read_result(names["result.json"]) if state["ExitCode"] == 0 and not refused else None
         killed_by = refused or self._limit(task, counts, result, oom=bool(state["OOMKilled"]) and not counts_there)
         ended = replace(ended, returncode=signalled(state["ExitCode"]), killed_by=killed_by)
         return Answer(result=None if killed_by else result, ended=ended)
@@ -331,7 +331,7 @@ class DockerExecutor(BaseExecutor):
             ["docker", "cp", f"{container}:/out/.", "-"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
         ) as copy:
             assert copy.stdout is not None and copy.stderr is not None
-            most_bytes = self.limits.output_bytes + MOST_RESULT_BYTES
+            most_bytes = self.limits.output_bytes + protocol.MOST_RESULT_BYTES
             try:
                 unpack(copy.stdout, places, limit_bytes=most_bytes, limit_files=self.limits.output_files)
             except Refused as error:

@@ -18,17 +18,17 @@ from harness.config.interpreters import need_interpreter
 from harness.config.pins import index_options, wheel_of
 from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError, Interrupted
-from harness.executors import Answer, Task, Variables, read_result
+from harness.executors import Answer, Task, Variables
 from harness.executors.base import BaseExecutor, keep_wheels, kept_wheels, mismatch
 from harness.executors.bwrap import Bwrap, Process, compilers, interpreter, own_devices, run_confined
 from harness.executors.process import run_child
 from harness.executors.sandbox import SandboxLimits, thread_variables
 from harness.schema.environment_records import EnvironmentRecord, Observation
 from harness.tools import cache_lock, uv_command
-from harness.worker import codec, protocol
+from harness.worker import codec, protocol, wire
 
 # Without stored bytecode importing torch takes three times as long; what runs candidates stores none.
-STORES_BYTECODE = ("observe", "build", "judge", "batch")
+STORES_BYTECODE = ("observe", "build", "judge", "store")
 
 
 class ProcessExecutor(BaseExecutor):
@@ -109,7 +109,7 @@ class ProcessExecutor(BaseExecutor):
             gate=task.gate,
             until=task.until,
         )
-        value = read_result(result) if ended.returncode == 0 and not ended.timed_out else None
+        value = protocol.read_result(result) if ended.returncode == 0 and not ended.timed_out else None
         shutil.rmtree(task.scratch, ignore_errors=True)
         return Answer(result=value, ended=ended)
 
@@ -187,7 +187,8 @@ class VenvExecutor(ProcessExecutor):
         return self._pythons[environment]
 
     def _own_variables(self, task: Task, python: Path) -> dict[str, str]:
-        stores = self.bwrap is None and task.name in STORES_BYTECODE  # in a sandbox none can be
+        name = task.request.task if isinstance(task.request, wire.BatchRequest) else task.name
+        stores = self.bwrap is None and name in STORES_BYTECODE  # in a sandbox none can be
         stored = {} if stores else {"PYTHONDONTWRITEBYTECODE": "1"}
         return {"VIRTUAL_ENV": str(python.parent.parent), **stored}
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from harness.executors import Answer, Task, read_result
+from harness.executors import Answer, Task
 from harness.experiments.condition_list import sized
 from harness.experiments.jobs import MOST_BYTES, Job, Trials, in_processes, jobs_of, merge
 from harness.experiments.probes import FOLDER, SITES, SOURCES, build_probe
@@ -218,7 +218,7 @@ class Session:
     def _done(self, job: Job) -> wire.JobResult | None:
         """What a job left, which may have been written by the kernel; None: it did not end."""
         path = self.out / str(job.number) / "done.json"
-        left = read_result(path) if path.is_file() and not path.is_symlink() else None
+        left = protocol.read_result(path) if path.is_file() and not path.is_symlink() else None
         try:
             return None if left is None else codec.read(wire.JobResult, left)
         except codec.WireError:

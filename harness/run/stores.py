@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness.executors import Answer, Task
 from harness.progress import Display
-from harness.run.batches import in_batches, is_shared, run_batch
+from harness.run.batches import in_batches, run_batch
 from harness.run.context import Context, Store, checked, failure
 from harness.run.requests import EXPECTED_RECIPE, problem_request, room_bytes
 from harness.schema.run_records import WorkloadInfo
@@ -30,7 +30,7 @@ def store_problems(context: Context, display: Display) -> None:
         else:
             context.stores[workload.id] = Store(None, "no environment is usable", protocol.CRASHED)
     left = [workload for workload in problems if workload.id in makers]
-    for batch in in_batches(left, lambda workload: makers[workload.id] if is_shared(workload) else ""):
+    for batch in in_batches(left, lambda workload: makers[workload.id]):
         _store(context, display, batch, makers[batch[0].id])
 
 

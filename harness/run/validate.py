@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 from harness.config.matrix import Tolerances
 from harness.executors import Answer, Task
 from harness.progress import Display
-from harness.run.batches import in_batches, is_shared, run_batch
+from harness.run.batches import in_batches, run_batch
 from harness.run.context import Context, checked, failure, fields_of
-from harness.run.device import run_task
 from harness.run.environments import NO_BASELINE
 from harness.run.folders import now_utc
 from harness.run.memo import is_recorded, ran
@@ -31,19 +30,7 @@ from harness.worker.protocol import Fault
 ARRAY_TRIALS, ARRAY_BYTES = 2, 512 << 20  # outputs that are kept, to be compared: of so many trials, while they fit
 AT_ONCE, AT_ONCE_CPU = 4, 2  # validations, at most
 LARGE_BYTES = 1 << 30  # of a trial's tensors
-
-
-def run_validations(context: Context, device: Device, calls: Sequence[Callable[[], None]]) -> None:
-    """Several at once, since nothing is timed: one waits for imports, files and the GPU as long as it computes. Two
-    large ones do not fit."""
-    if not calls:
-        return
-    stores = [store.folder for store in context.stores.values() if store.folder is not None]
-    workers = AT_ONCE_CPU if device == "cpu" else min(AT_ONCE, max(1, (os.cpu_count() or 1) // 4))
-    if any(protocol.read_json(str(folder / "index.json"))["trial_bytes"] > LARGE_BYTES for folder in stores):
-        workers = 1
-    with context.hold(device):
-        run_parallel(calls, workers=workers, stop=context.executor.stop)
+SHARED_BYTES = 256 << 20  # of a cell's outputs, which lie on the disk until the whole batch is judged
 
 
 def validate_all(context: Context, display: Display, *, fresh: bool) -> None:
@@ -53,9 +40,36 @@ def validate_all(context: Context, display: Display, *, fresh: bool) -> None:
         first = list({(cell.kernel, cell.workload): cell for cell in reversed(cells)}.values())[::-1]
         for some in (first, [cell for cell in cells if cell not in first]):
             left = [cell for cell in some if not _is_known(context, display, cell, fresh=fresh)]
-            batches = in_batches(left, partial(_batch_of, context))
-            run_validations(context, device, [partial(_validate, context, display, each) for each in batches])
+            _validate_some(context, display, device, left)
     shutil.rmtree(context.run.folder / "scratch" / "truth", ignore_errors=True)
+
+
+def _validate_some(context: Context, display: Display, device: Device, cells: Sequence[Cell]) -> None:
+    batches = in_batches(cells, partial(_batch_of, context), _count_workers(context, device))
+    run_validations(context, device, [partial(_validate, context, display, batch) for batch in batches])
+
+
+def run_validations(context: Context, device: Device, calls: Sequence[Callable[[], None]]) -> None:
+    """Make several calls at once, since nothing is timed: one waits for imports, files and the GPU as long as it
+    computes."""
+    if calls:
+        with context.hold(device):
+            run_parallel(calls, workers=_count_workers(context, device), stop=context.executor.stop)
+
+
+def _count_workers(context: Context, device: Device) -> int:
+    """Return how many validations run at once. Two large ones do not fit."""
+    if any(_trial_bytes(context, each) > LARGE_BYTES for each in context.plan.workloads if each.problem is not None):
+        return 1
+    return AT_ONCE_CPU if device == "cpu" else min(AT_ONCE, max(1, (os.cpu_count() or 1) // 4))
+
+
+def _trial_bytes(context: Context, workload: WorkloadInfo) -> float:
+    """Return the bytes of a trial's tensors; 0 where they are not known."""
+    if workload.problem is None:
+        return workload.bytes or 0
+    store = context.stores[workload.id].folder
+    return float(protocol.read_json(str(store / "index.json"))["trial_bytes"]) if store else 0
 
 
 def _is_known(context: Context, display: Display, cell: Cell, *, fresh: bool) -> bool:
@@ -90,9 +104,13 @@ def _take(context: Context, cell: Cell, other: Run, record: ValidationRecord) ->
 
 
 def _batch_of(context: Context, cell: Cell) -> str:
-    """Judges share a batch where only PyTorch's own code runs in them."""
-    plan = context.plan
-    return cell.environment if plan.kernel(cell.kernel).pytorch and is_shared(plan.workload(cell.workload)) else ""
+    """Return the batch in which a cell is validated; '': its processes are its own.
+
+    What `torch.compile` generates is compiled in a process of its own.
+    """
+    workload = context.plan.workload(cell.workload)
+    stored_bytes = 2 * _trial_bytes(context, workload) * sum(workload.trials.values())  # each output twice
+    return "" if workload.compiled or stored_bytes > SHARED_BYTES else cell.environment
 
 
 def _validate(context: Context, display: Display, cells: Sequence[Cell]) -> None:
@@ -174,42 +192,100 @@ def keep_outputs(out: Path, workload: WorkloadInfo) -> None:
             path.unlink()
 
 
-class PendingJudgement(NamedTuple):
+class JudgeRun(NamedTuple):
     """A validation whose judge is to run."""
 
     task: Task
     identity: dict[str, Any]
     out: Path  # the candidate's outputs
     arrays: Path  # in the run's folder
-    candidate: wire.CandidateResult | None  # None of PyTorch's own operators, and of a process that left nothing
-    failed: Outcome | None  # why there is no candidate's output
-    duration_s: float  # of the candidate
+    candidate: CandidateRun
+
+
+class CandidateRun(NamedTuple):
+    """What came of a candidate. Its outputs are in a folder of its own."""
+
+    result: wire.CandidateResult | None = None  # None of PyTorch's own operators, and of a process that left nothing
+    failed: Outcome | None = None  # why there is no output
+    duration_s: float = 0.0
 
 
 def validate(context: Context, cells: Sequence[Cell]) -> list[ValidationRecord]:
-    """Run the candidates, let them end, and judge the bytes they left in a process that never loads them. Several cells
-    are of one batch."""
-    made = [_judging(context, cell) for cell in cells]
-    tasks = [each.task for each in made if isinstance(each, PendingJudgement)]
-    answers = iter(run_batch(context, tasks, cells[0].device))
-    return [_record(context, each, next(answers)) if isinstance(each, PendingJudgement) else each for each in made]
+    """Run the candidates, let them end, and judge the bytes they left in a process that never loads them.
+
+    Several cells are of one batch. Their judges share a process; candidates do where they are of one kernel.
+    """
+    records = {cell: record for cell in cells if (record := _not_testable(context, cell)) is not None}
+    left = [cell for cell in cells if cell not in records]
+    candidates: dict[Cell, CandidateRun] = {}
+    for kernel in dict.fromkeys(cell.kernel for cell in left):
+        candidates |= _run_candidates(context, [cell for cell in left if cell.kernel == kernel])
+    made = [_judging(context, cell, candidates[cell]) for cell in left]
+    answers = run_batch(context, [each.task for each in made], cells[0].device)
+    for cell, judging, answer in zip(left, made, answers, strict=True):
+        records[cell] = _record(context, judging, answer)
+    return [records[cell] for cell in cells]
 
 
-def _judging(context: Context, cell: Cell) -> PendingJudgement | ValidationRecord:
-    """The cell with its candidate's outputs, or the record of one that cannot be validated."""
-    plan, run = context.plan, context.run
-    workload, key = plan.workload(cell.workload), _key(context, cell)
-    environment = context.environments[cell.environment]
+def _not_testable(context: Context, cell: Cell) -> ValidationRecord | None:
+    """Return the record of a cell that cannot be validated."""
+    plan, environment, key = context.plan, context.environments[cell.environment], _key(context, cell)
+    workload = plan.workload(cell.workload)
     if cell.environment not in plan.measured:
         return not_validated(context, cell, key, NO_BASELINE)
     if environment.status != protocol.OK:
         return not_validated(context, cell, key, environment.message, protocol.BROKEN)
     if workload.problem and (store := context.stores[workload.id]).folder is None:
         return replace(not_validated(context, cell, key, store.why, store.status, store.fault), loads=False)
-    info = plan.kernel(cell.kernel)
-    identity = _identity(cell, info, workload, plan.tolerances, key)
-    out = context.scratch(cell.environment, f"{_about(cell)}.out")
-    candidate, failed, duration_s = _run_candidate(context, cell, out)
+    return None
+
+
+def _out(context: Context, cell: Cell) -> Path:
+    return context.scratch(cell.environment, f"{_about(cell)}.out")
+
+
+def _run_candidates(context: Context, cells: Sequence[Cell]) -> dict[Cell, CandidateRun]:
+    """Run one kernel, or one of PyTorch's own, on the workloads of these cells."""
+    first, found = cells[0], {}
+    built = context.builds[first.environment, first.kernel, first.device]
+    for cell in cells:
+        shutil.rmtree(_out(context, cell), ignore_errors=True)
+    if built.status != protocol.OK:
+        return {cell: CandidateRun(failed=built.ended()) for cell in cells}
+    if context.plan.kernel(first.kernel).pytorch:
+        return {cell: CandidateRun() for cell in cells}
+    answers = run_batch(context, [_candidate_task(context, cell, built) for cell in cells], first.device)
+    for cell, answer in zip(cells, answers, strict=True):
+        keep_outputs(_out(context, cell), context.plan.workload(cell.workload))
+        if answer.result is None:
+            found[cell] = CandidateRun(None, failure(answer, "the kernel's process"), answer.ended.duration_s)
+        else:
+            found[cell] = CandidateRun(candidate_result(answer), None, answer.ended.duration_s)
+    return found
+
+
+def _candidate_task(context: Context, cell: Cell, built: BuildRecord) -> Task:
+    plan, out = context.plan, _out(context, cell)
+    out.mkdir(parents=True)
+    request = workload_request(context, plan.workload(cell.workload))
+    kernel = kernel_request(context, cell.kernel, cell.device, built)
+    threads = plan.threads_in(cell.environment)
+    return context.task(
+        "candidate",
+        wire.CandidateRequest(workload=request, seed=plan.seed, threads=threads, kernel=kernel, out=str(out)),
+        cell.environment,
+        _about(cell),
+        timeout_s=plan.limits.validation_s,
+        reads=files_of(kernel, request),
+        writes=(out,),
+    )
+
+
+def _judging(context: Context, cell: Cell, candidate: CandidateRun) -> JudgeRun:
+    """Return a cell whose candidate ran, with the task that judges it."""
+    plan, run, info = context.plan, context.run, context.plan.kernel(cell.kernel)
+    workload, out = plan.workload(cell.workload), _out(context, cell)
+    identity = _identity(cell, info, workload, plan.tolerances, _key(context, cell))
     arrays = Path("arrays") / cell.environment / f"{cell.kernel}-{cell.device}" / f"{cell.workload}.npz"
     (run.folder / arrays).parent.mkdir(parents=True, exist_ok=True)
     request = workload_request(context, workload)
@@ -223,7 +299,7 @@ def _judging(context: Context, cell: Cell) -> PendingJudgement | ValidationRecor
         threads=plan.threads_in(cell.environment),
         device=cell.device,
         references=references,
-        candidate=candidate,
+        candidate=candidate.result,
         subject=protocol.MODEL if info.pytorch else protocol.KERNEL,
         candidate_out=str(out),
         truth_dir=str(truth),
@@ -245,45 +321,14 @@ def _judging(context: Context, cell: Cell) -> PendingJudgement | ValidationRecor
         reads=(*files_of(None, request), out, truth),
         writes=(run.folder / arrays,) if truth_known else (truth, run.folder / arrays),
     )
-    return PendingJudgement(task, identity, out, arrays, candidate, failed, duration_s)
+    return JudgeRun(task, identity, out, arrays, candidate)
 
 
-def _run_candidate(
-    context: Context, cell: Cell, out: Path
-) -> tuple[wire.CandidateResult | None, Outcome | None, float]:
-    """(what the candidate's process said, why it said nothing, its seconds). Its outputs are in `out`."""
-    plan, built = context.plan, context.builds[cell.environment, cell.kernel, cell.device]
-    workload = plan.workload(cell.workload)
-    shutil.rmtree(out, ignore_errors=True)
-    if built.status != protocol.OK:
-        return None, built.ended(), 0.0
-    if plan.kernel(cell.kernel).pytorch:
-        return None, None, 0.0
-    out.mkdir(parents=True)
-    request = workload_request(context, workload)
-    kernel = kernel_request(context, cell.kernel, cell.device, built)
-    threads = plan.threads_in(cell.environment)
-    task = context.task(
-        "candidate",
-        wire.CandidateRequest(workload=request, seed=plan.seed, threads=threads, kernel=kernel, out=str(out)),
-        cell.environment,
-        _about(cell),
-        timeout_s=plan.limits.validation_s,
-        reads=files_of(kernel, request),
-        writes=(out,),
-    )
-    answer = run_task(context, task, cell.device)
-    keep_outputs(out, workload)
-    if answer.result is None:
-        return None, failure(answer, "the kernel's process"), answer.ended.duration_s
-    return candidate_result(answer), None, answer.ended.duration_s
-
-
-def _record(context: Context, judging: PendingJudgement, answer: Answer) -> ValidationRecord:
+def _record(context: Context, judging: JudgeRun, answer: Answer) -> ValidationRecord:
     """What the judge said, as the cell's record."""
-    _, identity, out, arrays, candidate, failed, duration_s = judging
+    _, identity, out, arrays, candidate = judging
     shutil.rmtree(out, ignore_errors=True)
-    duration_s = round(duration_s + answer.ended.duration_s, 3)
+    duration_s = round(candidate.duration_s + answer.ended.duration_s, 3)
     # The judge never loads a kernel. PyTorch's own operators run in it.
     of_pytorch = context.plan.kernel(identity["kernel"]).pytorch
     result = checked(wire.JudgeResult, answer, "the judge", holds_subject=of_pytorch)
@@ -291,12 +336,12 @@ def _record(context: Context, judging: PendingJudgement, answer: Answer) -> Vali
         return ValidationRecord(**identity, **fields_of(result), duration_s=duration_s)
     return ValidationRecord(
         **identity,
-        loads=candidate.loads if candidate else True,
-        choice=candidate.choice[:500] if candidate else "",
-        native=native_of(candidate) if candidate else {},
+        loads=candidate.result.loads if candidate.result else True,
+        choice=candidate.result.choice[:500] if candidate.result else "",
+        native=native_of(candidate.result) if candidate.result else {},
         arrays=str(arrays) if (context.run.folder / arrays).is_file() else None,
         duration_s=duration_s,
-        **fields_of(result) | (fields_of(failed) if failed else {}),
+        **fields_of(result) | (fields_of(candidate.failed) if candidate.failed else {}),
     )
 
 

@@ -12,11 +12,15 @@ from __future__ import annotations
 import enum
 import hashlib
 import json
+import math
 import os
+import stat
 import tempfile
 from typing import Any, Final, Literal
 
 SCHEMA_VERSION = 1
+MOST_RESULT_BYTES = 32 << 20
+MOST_LEVELS = 64  # lists within lists
 
 Status = Literal[
     "ok", "wrong", "undecidable", "unsupported", "build_failed", "crashed", "timed_out", "killed", "broken", "not_run"
@@ -147,6 +151,28 @@ def write_json(path: str, value: Any) -> None:
 def read_json(path: str) -> Any:
     with open(path, "rb") as file:
         return json.load(file)
+
+
+def read_result(path: str | os.PathLike[str]) -> dict[str, Any] | None:
+    """Read what a task wrote; None where there is nothing that can be read. The code under test may have written it."""
+    try:
+        status = os.lstat(path)  # neither a link nor a pipe is opened
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_RESULT_BYTES:
+            return None
+        value = read_json(os.fspath(path))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) and _is_sound(value, MOST_LEVELS) else None
+
+
+def _is_sound(value: Any, levels: int) -> bool:
+    """Tell whether a value can be passed on: neither NaN nor infinity is in it, and no deep nesting."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, (dict, list)):
+        items = value.values() if isinstance(value, dict) else value
+        return levels > 0 and all(_is_sound(item, levels - 1) for item in items)
+    return True
 
 
 def written_path(output: str, place: int, again: bool) -> str:

@@ -943,6 +943,7 @@ class Answered(Reply):
 
     duration_s: float
     result: Optional[Dict[str, Any]] = None
+    timed_out: bool = False
 
 
 class BatchResult(Reply):

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.executors import MOST_RESULT_BYTES, Answer
+from harness.executors import Answer
 from harness.executors.engine import Engine
 from harness.executors.process import LOG_LIMIT_BYTES
+from harness.worker.protocol import MOST_RESULT_BYTES
 from tests.container.cells import LIMITS, SLEEP_S, AnyCells, BwrapCells, Cells, asleep
 
 pytestmark = pytest.mark.container

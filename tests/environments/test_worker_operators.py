@@ -322,13 +322,14 @@ def test_in_a_batch_each_ends_by_itself(environments: list[Environment], tmp_pat
             "not there": protocol.UNSUPPORTED,
             "right too": protocol.OK,
         }
+        assert [name for name, each in zip(cases, answers, strict=True) if each["timed_out"]] == ["never ends"]
         assert answers[1]["duration_s"] >= 30.0
 
 
 BEFORE_IT_FORKS = """
 import os
 from worker import tasks
-for name in ("judge", "store"):
+for name in ("judge", "store", "candidate"):
     tasks.prepared(name)
 import torch
 print(torch.cuda.is_initialized(), len(os.listdir("/proc/self/task")))

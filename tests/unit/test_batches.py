@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.executors import Task
-from harness.run.batches import MOST, in_batches, is_shared, run_batch
+from harness.run.batches import MOST, in_batches, run_batch
 from harness.schema.records import Device
-from harness.schema.run_records import WorkloadInfo
 from harness.worker import codec, wire
 from tests.messages import answered
 from tests.unit.contexts import FakeContext, FakeExecutor
@@ -34,10 +32,15 @@ def tasks(folder: Path, count: int) -> list[Task]:
     ]
 
 
+LATE = "took too long"
+
+
 def result_of(*messages: str | None) -> wire.BatchResult:
-    """Of each its message; None: it died."""
-    results = [message and answered(wire.Outcome("ok", message)) for message in messages]
-    return wire.BatchResult([wire.Answered(1.5, result or None) for result in results])
+    """Return a batch's result: of each task its message; None: it died."""
+    results = [None if message in (None, LATE) else answered(wire.Outcome("ok", message)) for message in messages]
+    return wire.BatchResult(
+        [wire.Answered(1.5, result, message == LATE) for result, message in zip(results, messages, strict=True)]
+    )
 
 
 def run(folder: Path, result: Any, count: int = 3, device: Device = "cpu") -> tuple[list[str], list[Task]]:
@@ -71,6 +74,14 @@ def test_what_died_runs_again_by_itself_and_the_others_stay(tmp_path: Path) -> N
     assert [task.scratch.name for task in ran] == ["batch-probe-0", "probe-1"]
 
 
+def test_what_took_too_long_does_not_run_again(tmp_path: Path) -> None:
+    executor = FakeExecutor(result_of("a", LATE, "c"))
+    context: Any = FakeContext(executor=executor)
+    answers = run_batch(context, tasks(tmp_path, 3), "cpu")
+    assert [answer.ended.timed_out for answer in answers] == [False, True, False] and answers[1].result is None
+    assert [task.name for task in executor.tasks] == ["batch"]
+
+
 def test_on_a_gpu_what_follows_the_dead_is_not_believed(tmp_path: Path) -> None:
     assert run(tmp_path, result_of("a", None, "c"), device="cuda")[0] == ["a", "alone", "alone"]
 
@@ -94,8 +105,9 @@ def test_those_of_a_name_share_in_equal_parts_and_others_share_nothing() -> None
     assert in_batches([], str) == []
 
 
-def test_only_pytorch_s_own_code_shares() -> None:
-    operator = WorkloadInfo(id="abs-fp32", name="abs", dtype="float32", devices=["cpu"], operator={"name": "torch.abs"})
-    assert is_shared(operator)
-    assert not is_shared(replace(operator, compiled=True))
-    assert not is_shared(replace(operator, operator=None, problem="problems/own.py"))
+@pytest.mark.parametrize(
+    ("count", "at_once", "sizes"),
+    [(8, 1, [8]), (8, 2, [4, 4]), (3, 2, [3]), (5, 2, [3, 2]), (5, 4, [3, 2]), (1, 2, [1])],
+)
+def test_batches_side_by_side_have_at_least_two_tasks(count: int, at_once: int, sizes: list[int]) -> None:
+    assert [len(batch) for batch in in_batches(["a"] * count, str, at_once)] == sizes

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness.errors import InfrastructureError, InputError
-from harness.executors import bwrap, choose, read_result
+from harness.executors import bwrap, choose
 from harness.executors.bwrap import (
     Access,
     Bwrap,
@@ -29,6 +29,7 @@ from harness.executors.sandbox import SandboxLimits, take_back
 from harness.run import machine
 from harness.run.prepare import RunOptions, foreign, make_plan
 from harness.schema.run_records import Selection
+from harness.worker.protocol import read_result
 from tests.projects import SHIPPED, head, make_project, solutions
 
 LIMITS = SandboxLimits(memory_bytes=3, processes=64, output_bytes=2, output_files=1)

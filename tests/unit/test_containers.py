@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from harness.errors import Interrupted, Unrecorded
-from harness.executors import Task, read_result
+from harness.executors import Task
 from harness.executors import docker as containers
 from harness.executors import engine as engines
 from harness.executors.docker import Counts, DockerExecutor, read_counts, sweep
@@ -19,6 +19,7 @@ from harness.executors.engine import Engine, EngineGone, EngineRefused, find_gpu
 from harness.executors.process import is_orphan, owner
 from harness.executors.sandbox import SandboxLimits, sandbox_paths, unconfined
 from harness.schema.environment_records import Confinement
+from harness.worker.protocol import read_result
 from tests.messages import made
 
 LIMITS = SandboxLimits(memory_bytes=3 << 29, processes=64, output_bytes=1 << 20, output_files=100)
