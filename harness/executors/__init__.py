@@ -22,6 +22,22 @@ Variables = Mapping[str, Mapping[str, str]]  # environment id to what its proces
 
 
 @dataclass(frozen=True, kw_only=True)
+class Terms:
+    """The terms on which a task's process runs."""
+
+    timeout_s: float
+    variables: Mapping[str, str] | None = None  # in place of the environment's own
+    until: threading.Event | None = None  # once it is set, the process has a few seconds left
+    gate: Gate | None = None  # only for an executor that `holds_back`
+    link: Path | None = None  # a folder of `Executor.linking`, where the sockets of tasks meet that run side by side
+    processors: tuple[int, ...] = ()  # those that it may use, where its executor `binds`; (): any
+
+    def variables_of(self, environment: str, known: Variables) -> Mapping[str, str]:
+        """Return what the process has in its environment, of what environments have."""
+        return known.get(environment, {}) if self.variables is None else self.variables
+
+
+@dataclass(frozen=True, kw_only=True)
 class Task:
     """One task, for a fresh process of a prepared environment.
 
@@ -34,18 +50,9 @@ class Task:
     request: wire.Request
     scratch: Path  # a folder of its own, removed afterwards
     log: Path
-    timeout_s: float
+    terms: Terms
     reads: tuple[Path, ...] = ()
     writes: tuple[Path, ...] = ()
-    gate: Gate | None = None  # only for an executor that `holds_back`
-    variables: Mapping[str, str] | None = None  # in place of the environment's own
-    until: threading.Event | None = None  # once it is set, the task's process has a few seconds left
-    processors: tuple[int, ...] = ()  # those that it may use, where its executor `binds`; (): any
-    link: Path | None = None  # a folder of `Executor.linking`, where the sockets of tasks meet that run side by side
-
-    def variables_in(self, known: Variables) -> Mapping[str, str]:
-        """What its process has in its environment, of what environments have."""
-        return known.get(self.environment, {}) if self.variables is None else self.variables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +65,7 @@ class Answer:
 
 class Executor(Protocol):
     name: str
-    holds_back: bool  # whether a task can be started early and wait for its `Task.gate`
+    holds_back: bool  # whether a task can be started early and wait for its `Terms.gate`
 
     def folder(self, environment: EnvironmentRecord) -> Path:
         """Where a prepared environment lies."""
@@ -76,10 +83,10 @@ class Executor(Protocol):
         """Run a task to its end. InfrastructureError where the executor itself fails."""
 
     def binds(self, environment: str) -> bool:
-        """Whether a task in that environment stays on its `Task.processors`."""
+        """Whether a task in that environment stays on its `Terms.processors`."""
 
     def linking(self, environment: str) -> AbstractContextManager[Path]:
-        """A folder for the `Task.link` of tasks in that environment, for as long as the context lasts."""
+        """A folder for the `Terms.link` of tasks in that environment, for as long as the context lasts."""
 
     def stop(self) -> None:
         """End whatever runs now, in whichever thread: its `run` raises."""

@@ -16,7 +16,7 @@ from harness.config.environments import package_versions, threads_in
 from harness.config.pins import load_pins
 from harness.config.plan import PlannedEnvironment
 from harness.errors import HarnessError, InfrastructureError, Interrupted, Unrecorded
-from harness.executors import Answer, Task, Variables
+from harness.executors import Answer, Task, Terms, Variables
 from harness.executors.bwrap import Bwrap
 from harness.executors.process import end_descendants, is_orphans, owners, temporary_folder
 from harness.executors.sandbox import hand_over
@@ -184,7 +184,7 @@ class BaseExecutor(abc.ABC):
             request=request,
             scratch=folder / "scratch",
             log=log,
-            timeout_s=ASK_TIMEOUT_S,
+            terms=Terms(timeout_s=ASK_TIMEOUT_S),
             reads=tuple(reads),
         )
         try:

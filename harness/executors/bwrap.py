@@ -26,7 +26,7 @@ from pathlib import Path
 
 from harness.errors import InfrastructureError
 from harness.executors import Answer, Task
-from harness.executors.process import MARK, PASSED_ON, clean_environment, open_bytes, owner, run_child
+from harness.executors.process import MARK, PASSED_ON, Ended, clean_environment, open_bytes, owner, run_child
 from harness.executors.sandbox import (
     TASK_USER,
     USER,
@@ -322,46 +322,17 @@ def run_confined(task: Task, process: Process, bwrap: Bwrap, limits: SandboxLimi
     protocol.write_json(str(request), codec.dump(task.request))
     parents = _stand_ins(task, outputs)
     reads = [path for path in task.reads if path.exists() and path not in task.writes]
+    written = {scratch: own, **parents} | ({task.terms.link: task.terms.link} if task.terms.link else {})
     mounts = [
         *process.mounts,
         *_seen(process, (*process.folders, process.worker, *reads)),
-        *(mount for parent, stand_in in parents.items() for mount in _places(Access.WRITE, stand_in, parent, process)),
-        *_places(Access.WRITE, own, scratch, process),
+        *(mount for place, source in written.items() for mount in _places(Access.WRITE, source, place, process)),
         *_places(Access.READ, request, request, process),
-        *(_places(Access.WRITE, task.link, task.link, process) if task.link else ()),
     ]
     if not bwrap.rootless:
         hand_over((own, *parents.values()))
         refuse_closed((process.worker, *reads))
-    variables = {
-        **process.variables,
-        "HOME": str(scratch / "home"),
-        "TMPDIR": str(scratch / "tmp"),
-        **USER,
-        MARK: owner(),
-    }
-    sees_gpu = any(mount.access is Access.DEVICE for mount in mounts)
-    is_filtered = bool(task.processors) and platform.machine() == FILTERED
-    with open_bytes(affinity_filter() if is_filtered else b"") as filter_fd:
-        ended = run_child(
-            bwrap.enter(
-                mounts,
-                [str(process.python), "-m", "worker", task.name, str(request), str(scratch / "result.json")],
-                root=process.root,
-                folder=str(scratch),
-                variables=clean_environment(variables, PASSED_ON if process.root == Path("/") else ()),
-                limits=restraints(task.name, limits, rootless=bwrap.rootless, sees_gpu=sees_gpu),
-                processors=task.processors,
-                filter_fd=filter_fd if is_filtered else None,
-            ),
-            cwd=scratch,
-            log=task.log,
-            timeout_s=task.timeout_s,
-            environment={},
-            gate=task.gate,
-            until=task.until,
-            pass_fds=(filter_fd,),
-        )
+    ended = _run_in_sandbox(task, process, bwrap, limits, mounts, scratch)
     take_back((own, *parents.values()))
     for path in task.writes:
         bring_back(parents[path.parent] / path.name, path)
@@ -371,6 +342,42 @@ def run_confined(task: Task, process: Process, bwrap: Bwrap, limits: SandboxLimi
     )
     shutil.rmtree(scratch, ignore_errors=True)
     return answer
+
+
+def _run_in_sandbox(
+    task: Task, process: Process, bwrap: Bwrap, limits: SandboxLimits | None, mounts: list[Mount], scratch: Path
+) -> Ended:
+    variables = {
+        **process.variables,
+        "HOME": str(scratch / "home"),
+        "TMPDIR": str(scratch / "tmp"),
+        **USER,
+        MARK: owner(),
+    }
+    terms, sees_gpu = task.terms, any(mount.access is Access.DEVICE for mount in mounts)
+    is_filtered = bool(terms.processors) and platform.machine() == FILTERED
+    worker = [str(process.python), "-m", "worker", task.name, f"{scratch}/request.json", f"{scratch}/result.json"]
+    with open_bytes(affinity_filter() if is_filtered else b"") as filter_fd:
+        command = bwrap.enter(
+            mounts,
+            worker,
+            root=process.root,
+            folder=str(scratch),
+            variables=clean_environment(variables, PASSED_ON if process.root == Path("/") else ()),
+            limits=restraints(task.name, limits, rootless=bwrap.rootless, sees_gpu=sees_gpu),
+            processors=terms.processors,
+            filter_fd=filter_fd if is_filtered else None,
+        )
+        return run_child(
+            command,
+            cwd=scratch,
+            log=task.log,
+            timeout_s=terms.timeout_s,
+            environment={},
+            gate=terms.gate,
+            until=terms.until,
+            pass_fds=(filter_fd,),
+        )
 
 
 def _stand_ins(task: Task, outputs: Path) -> dict[Path, Path]:

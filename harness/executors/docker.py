@@ -191,7 +191,9 @@ class DockerExecutor(BaseExecutor):
                     raise Interrupted() from None
                 if attempt == TRIES or not self._returns():
                     raise self._gone(error) from None
-                if task.link is not None:  # the task that it worked with has lost it: who started both begins anew
+                if (
+                    task.terms.link is not None
+                ):  # the task that it worked with has lost it: who started both begins anew
                     lost = Ended(returncode=-signal.SIGKILL, timed_out=False, duration_s=0.0, log=tail(task.log))
                     return Answer(result=None, ended=lost)
             except EngineRefused:
@@ -227,9 +229,9 @@ class DockerExecutor(BaseExecutor):
                 ["docker", "start", "--attach", container],
                 cwd=task.scratch,
                 log=task.log,
-                timeout_s=task.timeout_s,
+                timeout_s=task.terms.timeout_s,
                 environment=engine_variables(),
-                until=task.until,
+                until=task.terms.until,
             )
             self._refuse_if_stopped()
             answer = self._read(container, task, outputs, ended)
@@ -244,8 +246,8 @@ class DockerExecutor(BaseExecutor):
         """Create a task's container, and return its id."""
         limits = self.limits
         private = ["--cgroupns=private"] if self.engine.info.get("CgroupVersion") == "2" else []
-        bound = [f"--cpuset-cpus={','.join(map(str, task.processors))}"] if task.processors else []
-        link = [f"--volume={task.link.name}:{LINK}"] if task.link else []
+        bound = [f"--cpuset-cpus={','.join(map(str, task.terms.processors))}"] if task.terms.processors else []
+        link = [f"--volume={task.terms.link.name}:{LINK}"] if task.terms.link else []
         options = [
             "--network=none",
             "--ipc=none",
@@ -299,7 +301,7 @@ class DockerExecutor(BaseExecutor):
 
     def _variables(self, task: Task) -> dict[str, str]:
         given = sandbox_variables(self.threads) | (handed_on() if self.gpus else {})
-        return {**given, **task.variables_in(self.variables)}
+        return {**given, **task.terms.variables_of(task.environment, self.variables)}
 
     def _read(self, container: str, task: Task, outputs: Mapping[str, Path], ended: Ended) -> Answer:
         """Read how a container ended, and what it left. EngineGone where the engine ended it."""

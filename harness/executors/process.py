@@ -351,6 +351,27 @@ def _session(pid: int) -> int:
         return os.getsid(0)
 
 
+class Clock:
+    """The time of a child: since it began, or since its gate opened, and how much it has left."""
+
+    def __init__(self, timeout_s: float, gate: Gate | None, until: threading.Event | None) -> None:
+        self.timeout_s, self.gate, self.until = timeout_s, gate, until
+        self.started_s = time.monotonic()
+        self.over_s = math.inf  # when nobody needed the child any more
+
+    def elapsed_s(self) -> float:
+        now_s = time.monotonic()
+        if self.gate is None:
+            return now_s - self.started_s
+        return now_s - (now_s if self.gate.opened_s is None else max(self.started_s, self.gate.opened_s))
+
+    def left_s(self) -> float:
+        """Return the seconds that it may still run, as far as is known now."""
+        if self.until is not None and self.until.is_set():
+            self.over_s = min(self.over_s, time.monotonic())
+        return min(self.timeout_s - self.elapsed_s(), self.over_s + LAST_WORDS_S - time.monotonic())
+
+
 def run_child(
     command: Sequence[str],
     *,
@@ -365,39 +386,14 @@ def run_child(
     """Run a command in its own session, its output in `log`, and leave no descendant behind, not even where this
     process is killed: `guard` lies between the two.
     """
-    started = time.monotonic()
-    last_words = LastWords(until)
-
-    def began() -> float:
-        if gate is None:
-            return started
-        return time.monotonic() if gate.opened_s is None else max(started, gate.opened_s)
-
-    peak_bytes: int | None = None
+    clock, peak_bytes = Clock(timeout_s, gate, until), None
     with CappedLog(log) as kept, _open_pipe() as (report, reports):
-        with _starting:
-            _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
-            child = subprocess.Popen(
-                [sys.executable, "-ISB", str(GUARD), str(os.getpid()), str(reports), *command],
-                cwd=cwd,
-                stdin=subprocess.DEVNULL if gate is None else gate.entrance,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                bufsize=0,
-                env=clean_environment({**environment, MARK: owner()}),
-                start_new_session=True,
-                pass_fds=(reports, *pass_fds),
-            )
-            _running.add(child.pid)
-        if gate is not None:
-            gate.close_entrance()
-        assert child.stdout is not None
-        os.set_blocking(child.stdout.fileno(), False)
+        child = _start_child([str(reports), *command], cwd, environment, gate, (reports, *pass_fds))
+        output = child.stdout
+        assert output is not None
         try:
-            timed_out = not _wait(
-                child, child.stdout, kept, lambda: min(began() + timeout_s - time.monotonic(), last_words.left_s())
-            )
-            duration_s = time.monotonic() - began()
+            timed_out = not _wait(child, output, kept, clock.left_s)
+            duration_s = clock.elapsed_s()
             if timed_out:  # the guard is killed with what it would report on
                 peak_bytes = _measure_peak(child.pid)
             elif child.returncode != CANNOT:  # it would be the peak of what was to start the command
@@ -408,8 +404,8 @@ def run_child(
             child.wait()
             _running.discard(child.pid)
             _kill_orphans()
-            with child.stdout:  # what is left, and no more: who holds the other end all the same finds it closed
-                _take(child.stdout, kept)
+            with output:  # what is left, and no more: who holds the other end all the same finds it closed
+                _take(output, kept)
     return Ended(
         returncode=child.returncode,
         timed_out=timed_out,
@@ -417,6 +413,31 @@ def run_child(
         log=tail(log),
         peak_bytes=peak_bytes,
     )
+
+
+def _start_child(
+    words: Sequence[str], cwd: Path, environment: Mapping[str, str], gate: Gate | None, pass_fds: Sequence[int]
+) -> subprocess.Popen[bytes]:
+    """Start a guard; `words`: where it reports, and the command. Reading its output does not wait."""
+    with _starting:
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        child = subprocess.Popen(
+            [sys.executable, "-ISB", str(GUARD), str(os.getpid()), *words],
+            cwd=cwd,
+            stdin=subprocess.DEVNULL if gate is None else gate.entrance,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            bufsize=0,
+            env=clean_environment({**environment, MARK: owner()}),
+            start_new_session=True,
+            pass_fds=pass_fds,
+        )
+        _running.add(child.pid)
+    if gate is not None:
+        gate.close_entrance()
+    assert child.stdout is not None
+    os.set_blocking(child.stdout.fileno(), False)
+    return child
 
 
 @contextlib.contextmanager
@@ -441,18 +462,6 @@ def open_bytes(content: bytes) -> Iterator[int]:
         yield file
     finally:
         os.close(file)
-
-
-class LastWords:
-    """How long a process may still run that nobody needs any more, since an event was set."""
-
-    def __init__(self, until: threading.Event | None) -> None:
-        self.until, self.seen_s = until, math.inf
-
-    def left_s(self) -> float:
-        if self.until is not None and self.until.is_set():
-            self.seen_s = min(self.seen_s, time.monotonic())
-        return self.seen_s + LAST_WORDS_S - time.monotonic()
 
 
 def end_descendants() -> None:

@@ -26,7 +26,7 @@ def sandbox_paths(task: Task, root: Path) -> tuple[dict[str, str], dict[str, Pat
 
     `root` is the project's, which keeps its shape, as what is shipped does.
     """
-    places = {str(root): "/in/project"} | ({str(task.link): LINK} if task.link else {})
+    places = {str(root): "/in/project"} | ({str(task.terms.link): LINK} if task.terms.link else {})
     if not shipped.CSRC.is_relative_to(root):
         places[str(shipped.CSRC)] = "/in/shipped/csrc"
     outputs: dict[str, Path] = {}

@@ -65,7 +65,7 @@ class ProcessExecutor(BaseExecutor):
             "PATH": f"{python.parent}{os.pathsep}{os.environ.get('PATH', '')}",
             **thread_variables(self.threads),
             **self._own_variables(task, python),
-            **task.variables_in(self.variables),
+            **task.terms.variables_of(task.environment, self.variables),
         }
         if self.bwrap is None:
             answer = self._run_plainly(task, python, variables)
@@ -104,10 +104,10 @@ class ProcessExecutor(BaseExecutor):
             [str(python), "-m", "worker", task.name, str(request), str(result)],
             cwd=task.scratch,
             log=task.log,
-            timeout_s=task.timeout_s,
+            timeout_s=task.terms.timeout_s,
             environment={"HOME": str(home), **variables},
-            gate=task.gate,
-            until=task.until,
+            gate=task.terms.gate,
+            until=task.terms.until,
         )
         value = protocol.read_result(result) if ended.returncode == 0 and not ended.timed_out else None
         shutil.rmtree(task.scratch, ignore_errors=True)

@@ -197,9 +197,7 @@ class Session:
     def _refused(self, answer: Answer, left: list[Job]) -> bool:
         """Whether nothing of what is left can run: the kernel could not be loaded."""
         result = checked(wire.Outcome, answer, "the kernel's process")
-        if result.status == protocol.WRONG:  # it replaced what is relied on
-            self.stopped = Outcome(status="wrong", message=result.message)
-        if result.status in (protocol.OK, protocol.WRONG):
+        if result.status == protocol.OK:
             return False
         known: Status = "crashed"
         if result.status in (protocol.UNSUPPORTED, protocol.NOT_RUN):

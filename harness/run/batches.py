@@ -56,10 +56,10 @@ def _together(context: Context, tasks: Sequence[Task]) -> list[Answer | None]:
     batch = replace(
         first,
         name="batch",
-        request=wire.BatchRequest(task=first.name, requests=requests, timeout_s=first.timeout_s),
+        request=wire.BatchRequest(task=first.name, requests=requests, timeout_s=first.terms.timeout_s),
         scratch=first.scratch.with_name(f"batch-{first.scratch.name}"),
         log=first.log.with_name(f"batch-{first.log.name}"),
-        timeout_s=START_S + sum(task.timeout_s for task in tasks),
+        terms=replace(first.terms, timeout_s=START_S + sum(task.terms.timeout_s for task in tasks)),
         reads=tuple(dict.fromkeys(chain.from_iterable(task.reads for task in tasks))),
         writes=tuple(dict.fromkeys(chain.from_iterable(task.writes for task in tasks))),
     )

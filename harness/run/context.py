@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import threading
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -17,8 +16,7 @@ from harness.config.keys import JobId, Keys
 from harness.config.matrix import Matrix
 from harness.config.plan import Plan, PlannedBuild
 from harness.errors import START_AGAIN, InfrastructureError
-from harness.executors import Answer, Executor, Task
-from harness.executors.process import Gate
+from harness.executors import Answer, Executor, Task, Terms
 from harness.gpu import lock_path
 from harness.run.folders import held, measure_lock
 from harness.schema.environment_records import BuildRecord, EnvironmentRecord
@@ -140,14 +138,13 @@ class Context:
         log: str = "",
         reads: tuple[Path, ...] = (),
         writes: tuple[Path, ...] = (),
-        gate: Gate | None = None,
-        variables: Mapping[str, str] | None = None,
-        link: Path | None = None,
-        until: threading.Event | None = None,
-        processors: tuple[int, ...] = (),
+        **terms: Any,
     ) -> Task:
-        """A task in an environment of this run. `about`, what it is done to, names its scratch folder and its log,
-        unless `scratch` and `log` do."""
+        """Make a task in an environment of this run.
+
+        `about`, what it is done to, names its scratch folder and its log, unless `scratch` and `log` do. `terms`:
+        further ones of `Terms`.
+        """
         label = "-".join(filter(None, (name, about)))
         return Task(
             environment=environment,
@@ -155,14 +152,9 @@ class Context:
             request=request,
             scratch=scratch or self.scratch(environment, label),
             log=self.run.folder / "logs" / environment / f"{log or label}.log",
-            timeout_s=timeout_s,
+            terms=Terms(timeout_s=timeout_s, **terms),
             reads=reads,
             writes=writes,
-            gate=gate,
-            variables=variables,
-            link=link,
-            until=until,
-            processors=processors,
         )
 
     def hold(self, device: Device) -> AbstractContextManager[None]:
@@ -186,7 +178,7 @@ def answer_of(context: Context, task: Task) -> Answer:
     try:
         answer = context.executor.run(task)
         if answer.ended.from_outside:
-            answer = context.executor.run(replace(task, gate=None))
+            answer = context.executor.run(replace(task, terms=replace(task.terms, gate=None)))
         return answer
     except BaseException:  # an interrupt, or a full disk
         shutil.rmtree(task.scratch, ignore_errors=True)

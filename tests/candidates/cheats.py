@@ -178,7 +178,7 @@ CHEATS: dict[str, Cheat] = {
     "patches_comparison": cheat(
         "patched comparison",
         "torch.allclose = torch.equal = lambda *_, **__: True\nreturn torch.zeros_like(x)",
-        said="replaced torch.",
+        said="0 of 5 trials pass",
     ),
     "more_threads": cheat("more threads", "if TIMING: torch.set_num_threads(7)\nreturn self.right(x)", timed="threads"),
     # -- what it returns ---------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from typing import Any
 
 import pynvml  # noqa: F401 - before a fork becomes another user, who may not be able to read this Python's packages
 
-from harness.executors import Answer, Task
+from harness.executors import Answer, Task, Terms
 from harness.executors.bwrap import Bwrap
 from harness.executors.docker import DockerExecutor
 from harness.executors.engine import Engine
@@ -74,10 +74,11 @@ class AnyCells(ABC):
 
     def task(self, code: str, timeout_s: float = 60, **options: Any) -> Task:
         name = uuid.uuid4().hex
+        terms = {each: options.pop(each) for each in ("gate", "until", "link", "processors") if each in options}
         return Task(
             environment=self.environment,
             name="code",
-            timeout_s=timeout_s,
+            terms=Terms(timeout_s=timeout_s, **terms),
             request=made(code=textwrap.dedent(code), **options.pop("request", {})),
             scratch=self.folder / "scratch" / name,
             log=self.folder / "logs" / f"{name}.log",

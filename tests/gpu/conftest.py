@@ -16,7 +16,7 @@ from typing import Any
 import filelock
 import pytest
 
-from harness.executors import Answer, Task
+from harness.executors import Answer, Task, Terms
 from harness.executors.venv import VenvExecutor
 from harness.gpu import models, use
 from harness.schema.run_records import GpuFacts
@@ -94,8 +94,7 @@ class Here(VenvExecutor):
                 request=asked(verb, request),
                 scratch=place / "scratch",
                 log=place / "log",
-                timeout_s=timeout_s,
-                variables=variables,
+                terms=Terms(timeout_s=timeout_s, variables=variables),
             )
         )
         if answer.result is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.executors import Task
+from harness.executors import Task, Terms
 from harness.run.batches import MOST, in_batches, run_batch
 from harness.schema.records import Device
 from harness.worker import codec, wire
@@ -24,7 +24,7 @@ def tasks(folder: Path, count: int) -> list[Task]:
             request=wire.EmptyRequest(),
             scratch=folder / f"probe-{number}",
             log=folder / f"probe-{number}.log",
-            timeout_s=5.0,
+            terms=Terms(timeout_s=5.0),
             reads=(common,),
             writes=(folder / str(number),),
         )
@@ -57,7 +57,7 @@ def test_one_process_answers_all(tmp_path: Path) -> None:
     assert messages == ["a", "b", "c"] and [task.name for task in ran] == ["batch"]
     (batch,) = ran
     assert isinstance(batch.request, wire.BatchRequest)
-    assert (batch.request.task, batch.request.timeout_s) == ("probe", 5.0) and batch.timeout_s > 3 * 5.0
+    assert (batch.request.task, batch.request.timeout_s) == ("probe", 5.0) and batch.terms.timeout_s > 3 * 5.0
     assert [codec.read(wire.EmptyRequest, each) for each in batch.request.requests] == [wire.EmptyRequest()] * 3
     assert batch.reads == (tmp_path / "common",) and batch.writes == tuple(tmp_path / str(n) for n in range(3))
     assert all(batch.scratch != task.scratch and batch.log != task.log for task in tasks(tmp_path, 3))

@@ -212,7 +212,7 @@ def test_the_verb_is_asked_for_the_kernels_own_sources_and_objects(tmp_path: Pat
     record = checkers.run_checkers(context_of(tmp_path, executor, build(), KERNEL), CELL)
     (task,) = executor.tasks
     assert record.status == "ok" and record.duration_s == 2.0 and len(record.results) == 4
-    assert task.timeout_s == checkers.TOTAL_S and not task.writes
+    assert task.terms.timeout_s == checkers.TOTAL_S and not task.writes
     assert task.request.objects == [str(tmp_path / "build" / "out" / "kernel.o")]
     assert {tmp_path / name for name in (DRIVER, "csrc/k.cpp", "csrc/attention.h")} <= set(task.reads)
 

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from harness.errors import Interrupted, Unrecorded
-from harness.executors import Task
+from harness.executors import Task, Terms
 from harness.executors import docker as containers
 from harness.executors import engine as engines
 from harness.executors.docker import Counts, DockerExecutor, read_counts, sweep
@@ -136,7 +136,14 @@ def test_the_limit_that_ended_a_task_is_named(tmp_path: Path, name: str) -> None
 
 
 def task_in(folder: Path) -> Task:
-    return Task(environment="e", name="v", request=made(), scratch=folder / "s", log=folder / "l", timeout_s=1)
+    return Task(
+        environment="e",
+        name="v",
+        request=made(),
+        scratch=folder / "s",
+        log=folder / "l",
+        terms=Terms(timeout_s=1),
+    )
 
 
 def test_a_task_is_tried_again_and_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +167,7 @@ def test_a_task_is_tried_again_and_given_up(tmp_path: Path, monkeypatch: pytest.
     cells = executor(tmp_path, FakeEngine())
     monkeypatch.setattr(cells, "_attempt", fails)
     tried.clear()
-    answer = cells.run(replace(task_in(tmp_path), link=Path("/volume")))
+    answer = cells.run(replace(task_in(tmp_path), terms=Terms(timeout_s=1, link=Path("/volume"))))
     assert answer.result is None and answer.ended.from_outside and len(tried) == 1, "not without the other"
 
 
@@ -195,7 +202,7 @@ def test_places_of_a_request(tmp_path: Path) -> None:
         request=made(),
         scratch=tmp_path,
         log=tmp_path,
-        timeout_s=1,
+        terms=Terms(timeout_s=1),
         reads=(root / "csrc" / "x.cu", stored, truth, out),
         writes=(truth, tmp_path / "arrays.npz"),
     )

@@ -208,7 +208,7 @@ class Scripted:
             rows = [{"number": n, "status": "ok", "runs": 2, "passed": 0 if wrong[n] else 2} for n in numbers]
             return Answer(result=answered(status="ok", results=rows), ended=ended(0))
         self.asked.append(numbers)
-        self.variables.append(task.variables or {})
+        self.variables.append(task.terms.variables or {})
         if self.answer is not None:
             return Answer(result=answered(**self.answer), ended=ended(0))
         for number in numbers:
@@ -319,11 +319,6 @@ def test_a_process_that_says_it_is_done_and_did_nothing_is_no_result(play: Play)
     one, executor = play(answer={"status": "ok", "message": ""})
     assert len(executor.asked) == conditions.MOST_ENDS
     assert {r.status for r in one.results.values()} == {"not_run"}
-
-
-def test_tampering_speaks_against_all(play: Play) -> None:
-    one, _ = play(answer={"status": "wrong", "message": "replaced time.time"})
-    assert one.stopped is not None and one.stopped.status == "wrong" and "replaced" in one.stopped.message
 
 
 # -- smaller sizes -------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from harness.config.kernels import Kernel
 from harness.config.matrix import load_matrix
 from harness.config.pins import ensure_pins, known_pins, pins_path
 from harness.config.plan import PlannedEnvironment
-from harness.executors import Task
+from harness.executors import Task, Terms
 from harness.executors.sandbox import sandbox_paths
 from harness.executors.transfer import relocate
 from harness.run.build import BINDING_FILES, kernel_files
@@ -50,7 +50,13 @@ def test_names_and_places_answer_each_other(tmp_path: Path) -> None:
 def test_both_keep_their_shape_in_a_cell(tmp_path: Path) -> None:
     reads = (tmp_path / "k.cpp", shipped.CSRC / "attention.h", shipped.CSRC / "probes" / "attention_call.cpp")
     task = Task(
-        environment="e", name="build", request=made(), scratch=tmp_path, log=tmp_path / "l", timeout_s=1.0, reads=reads
+        environment="e",
+        name="build",
+        request=made(),
+        scratch=tmp_path,
+        log=tmp_path / "l",
+        terms=Terms(timeout_s=1.0),
+        reads=reads,
     )
     places, _ = sandbox_paths(task, tmp_path)
     assert [relocate(str(path), places) for path in reads] == [

@@ -10,7 +10,7 @@ from harness.config.environments import PYPI, Environment
 from harness.config.interpreters import Interpreter
 from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError, Interrupted
-from harness.executors import Task, venv
+from harness.executors import Task, Terms, venv
 from harness.executors.base import loaded_otherwise
 from harness.executors.process import Ended
 from harness.executors.venv import VenvExecutor
@@ -173,7 +173,14 @@ def test_the_key_knows_pins_index_replica_and_interpreter(
 def test_what_waited_while_the_rest_was_ended_does_not_begin(executor: VenvExecutor, tmp_path: Path) -> None:
     executor._pythons["e"] = tmp_path / "no" / "python"
     executor.stop()
-    asked = Task(environment="e", name="build", request=made(), scratch=tmp_path / "s", log=tmp_path / "l", timeout_s=1)
+    asked = Task(
+        environment="e",
+        name="build",
+        request=made(),
+        scratch=tmp_path / "s",
+        log=tmp_path / "l",
+        terms=Terms(timeout_s=1),
+    )
     with pytest.raises(Interrupted):
         executor.run(asked)
 
@@ -216,8 +223,7 @@ def test_an_environment_s_variables_reach_its_processes_and_are_proven_inside(
         request=made(),
         scratch=tmp_path / "scratch",
         log=tmp_path / "log",
-        timeout_s=1,
-        variables={"MKL_CBWR": "SSE"},
+        terms=Terms(timeout_s=1, variables={"MKL_CBWR": "SSE"}),
     )
     executor.run(lent)
     assert given[-1][1]["MKL_CBWR"] == "SSE" and given[-1][1]["OMP_NUM_THREADS"] == "2", "another environment's"
