@@ -192,17 +192,17 @@ def keep_outputs(out: Path, workload: WorkloadInfo) -> None:
             path.unlink()
 
 
-class JudgeRun(NamedTuple):
+class PendingJudge(NamedTuple):
     """A validation whose judge is to run."""
 
     task: Task
     identity: dict[str, Any]
     out: Path  # the candidate's outputs
     arrays: Path  # in the run's folder
-    candidate: CandidateRun
+    candidate: KernelRun
 
 
-class CandidateRun(NamedTuple):
+class KernelRun(NamedTuple):
     """What came of a candidate. Its outputs are in a folder of its own."""
 
     result: wire.CandidateResult | None = None  # None of PyTorch's own operators, and of a process that left nothing
@@ -217,7 +217,7 @@ def validate(context: Context, cells: Sequence[Cell]) -> list[ValidationRecord]:
     """
     records = {cell: record for cell in cells if (record := _not_testable(context, cell)) is not None}
     left = [cell for cell in cells if cell not in records]
-    candidates: dict[Cell, CandidateRun] = {}
+    candidates: dict[Cell, KernelRun] = {}
     for kernel in dict.fromkeys(cell.kernel for cell in left):
         candidates |= _run_candidates(context, [cell for cell in left if cell.kernel == kernel])
     made = [_judging(context, cell, candidates[cell]) for cell in left]
@@ -244,23 +244,23 @@ def _out(context: Context, cell: Cell) -> Path:
     return context.scratch(cell.environment, f"{_about(cell)}.out")
 
 
-def _run_candidates(context: Context, cells: Sequence[Cell]) -> dict[Cell, CandidateRun]:
+def _run_candidates(context: Context, cells: Sequence[Cell]) -> dict[Cell, KernelRun]:
     """Run one kernel, or one of PyTorch's own, on the workloads of these cells."""
     first, found = cells[0], {}
     built = context.builds[first.environment, first.kernel, first.device]
     for cell in cells:
         shutil.rmtree(_out(context, cell), ignore_errors=True)
     if built.status != protocol.OK:
-        return {cell: CandidateRun(failed=built.ended()) for cell in cells}
+        return {cell: KernelRun(failed=built.ended()) for cell in cells}
     if context.plan.kernel(first.kernel).pytorch:
-        return {cell: CandidateRun() for cell in cells}
+        return {cell: KernelRun() for cell in cells}
     answers = run_batch(context, [_candidate_task(context, cell, built) for cell in cells], first.device)
     for cell, answer in zip(cells, answers, strict=True):
         keep_outputs(_out(context, cell), context.plan.workload(cell.workload))
         if answer.result is None:
-            found[cell] = CandidateRun(None, failure(answer, "the kernel's process"), answer.ended.duration_s)
+            found[cell] = KernelRun(None, failure(answer, "the kernel's process"), answer.ended.duration_s)
         else:
-            found[cell] = CandidateRun(candidate_result(answer), None, answer.ended.duration_s)
+            found[cell] = KernelRun(candidate_result(answer), None, answer.ended.duration_s)
     return found
 
 
@@ -281,7 +281,7 @@ def _candidate_task(context: Context, cell: Cell, built: BuildRecord) -> Task:
     )
 
 
-def _judging(context: Context, cell: Cell, candidate: CandidateRun) -> JudgeRun:
+def _judging(context: Context, cell: Cell, candidate: KernelRun) -> PendingJudge:
     """Return a cell whose candidate ran, with the task that judges it."""
     plan, run, info = context.plan, context.run, context.plan.kernel(cell.kernel)
     workload, out = plan.workload(cell.workload), _out(context, cell)
@@ -321,10 +321,10 @@ def _judging(context: Context, cell: Cell, candidate: CandidateRun) -> JudgeRun:
         reads=(*files_of(None, request), out, truth),
         writes=(run.folder / arrays,) if truth_known else (truth, run.folder / arrays),
     )
-    return JudgeRun(task, identity, out, arrays, candidate)
+    return PendingJudge(task, identity, out, arrays, candidate)
 
 
-def _record(context: Context, judging: JudgeRun, answer: Answer) -> ValidationRecord:
+def _record(context: Context, judging: PendingJudge, answer: Answer) -> ValidationRecord:
     """What the judge said, as the cell's record."""
     _, identity, out, arrays, candidate = judging
     shutil.rmtree(out, ignore_errors=True)
