@@ -192,7 +192,7 @@ def keep_outputs(out: Path, workload: WorkloadInfo) -> None:
             path.unlink()
 
 
-class PendingJudge(NamedTuple):
+class PendingJudgement(NamedTuple):
     """A validation whose judge is to run."""
 
     task: Task
@@ -281,7 +281,7 @@ def _candidate_task(context: Context, cell: Cell, built: BuildRecord) -> Task:
     )
 
 
-def _judging(context: Context, cell: Cell, candidate: KernelRun) -> PendingJudge:
+def _judging(context: Context, cell: Cell, candidate: KernelRun) -> PendingJudgement:
     """Return a cell whose candidate ran, with the task that judges it."""
     plan, run, info = context.plan, context.run, context.plan.kernel(cell.kernel)
     workload, out = plan.workload(cell.workload), _out(context, cell)
@@ -321,10 +321,10 @@ def _judging(context: Context, cell: Cell, candidate: KernelRun) -> PendingJudge
         reads=(*files_of(None, request), out, truth),
         writes=(run.folder / arrays,) if truth_known else (truth, run.folder / arrays),
     )
-    return PendingJudge(task, identity, out, arrays, candidate)
+    return PendingJudgement(task, identity, out, arrays, candidate)
 
 
-def _record(context: Context, judging: PendingJudge, answer: Answer) -> ValidationRecord:
+def _record(context: Context, judging: PendingJudgement, answer: Answer) -> ValidationRecord:
     """What the judge said, as the cell's record."""
     _, identity, out, arrays, candidate = judging
     shutil.rmtree(out, ignore_errors=True)
