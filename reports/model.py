@@ -152,7 +152,6 @@ class CorrectnessSide(Side):
     off_stream: bool = False  # a launch saw its work on another stream than the one it was given
     operators: list[str] = field(default_factory=list)
     unseen: str = ""  # known wrong answers that this validation would not detect
-    smallest: str = ""  # of each kind of several sizes the smallest that it would detect
     precision: str = ""  # what the target was judged as
     choice: str = ""  # which of several ways the kernel says it took
     nearer_to: dict[str, int] = field(default_factory=dict)

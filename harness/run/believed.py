@@ -3,7 +3,7 @@ times must be possible."""
 
 from __future__ import annotations
 
-from harness.schema.records import LaunchRecord, Timing
+from harness.schema.records import LaunchRecord, TargetTiming
 from harness.worker import protocol
 
 SHORTEST_US = 1e-3  # of a call: no clock here resolves less
@@ -25,7 +25,7 @@ def implausible(record: LaunchRecord, asked: set[tuple[str, str]]) -> str:
     return _untimely(record, timed)
 
 
-def _untimely(record: LaunchRecord, timed: list[Timing]) -> str:
+def _untimely(record: LaunchRecord, timed: list[TargetTiming]) -> str:
     """The same for the moments of a GPU's samples: one a sample, and all within the launch."""
     if record.device != "cuda":
         return ""

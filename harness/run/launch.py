@@ -26,7 +26,7 @@ from harness.run.folders import now_utc
 from harness.run.processors import Bound, bind
 from harness.run.requests import EXPECTED_RECIPE, files_of, kernel_request, workload_request
 from harness.run.throttling import watched_launch
-from harness.schema.records import ENDED_BADLY, Device, LaunchRecord, Outcome, Status, Timing, ValidationRecord
+from harness.schema.records import ENDED_BADLY, Device, LaunchRecord, Outcome, Status, TargetTiming, ValidationRecord
 from harness.schema.storage import Run, load_record
 from harness.worker import channel, protocol, wire
 from harness.worker.protocol import Fault
@@ -289,23 +289,23 @@ class Replicate:
             if recipe.recipe == EXPECTED_RECIPE and target.target == protocol.KERNEL and target.output_sha256
         }
 
-    def _not_called(self) -> list[Timing]:
+    def _not_called(self) -> list[TargetTiming]:
         return [self._without_time(self.validations[workload]) for workload in self.not_called]
 
-    def _not_timed(self, workload: str, target: str) -> Timing:
+    def _not_timed(self, workload: str, target: str) -> TargetTiming:
         """A reference that gave no output in validation."""
         known = self.validations[workload]
         status, message = next(iter(self._validated(workload, target)), (protocol.NOT_RUN, known.message))
-        return Timing(workload=workload, target=target, order=-1, status=status, message=message)
+        return TargetTiming(workload=workload, target=target, order=-1, status=status, message=message)
 
-    def _without_time(self, known: ValidationRecord) -> Timing:
+    def _without_time(self, known: ValidationRecord) -> TargetTiming:
         """Of PyTorch itself there is no more to say than what validation said."""
         status, message = known.status, known.message
         if self.subject == protocol.KERNEL:
             told = known.fault is Fault.SUBJECT
             message = f"the kernel was not called: in validation it {status.replace('_', ' ')}" if told else message
             status = protocol.NOT_RUN
-        return Timing(
+        return TargetTiming(
             workload=known.workload, target=self.subject, order=-1, status=status, message=message, fault=known.fault
         )
 

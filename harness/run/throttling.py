@@ -24,7 +24,7 @@ from dataclasses import replace
 from typing import Any
 
 from harness.gpu import Reading, Watch
-from harness.schema.records import GpuWatch, LaunchRecord, Timing
+from harness.schema.records import GpuWatch, LaunchRecord, TargetTiming
 from harness.worker import protocol
 
 # Bits of nvmlClocksEventReasons (nvml.h).
@@ -73,7 +73,7 @@ def spans(readings: Sequence[Reading], holds: Callable[[Reading], bool]) -> list
     return windows
 
 
-def judged(timing: Timing, readings: Sequence[Reading]) -> Timing:
+def judged(timing: TargetTiming, readings: Sequence[Reading]) -> TargetTiming:
     """The row without the samples that were throttled, those under the power cap marked, and its clock; no number where
     no sample is left."""
     slow, capped = spans(readings, is_throttled), spans(readings, power_capped(readings))
@@ -109,13 +109,13 @@ def _meets(span: Window, windows: Sequence[Window]) -> bool:
     return any(start <= span[1] and span[0] <= end for start, end in windows)
 
 
-def window(timing: Timing) -> Window | None:
+def window(timing: TargetTiming) -> Window | None:
     """From the first of a row's samples to its last."""
     moments = [*timing.sampled_s, *timing.hot_sampled_s]
     return (min(moments), max(moments)) if moments else None
 
 
-def _clock(timing: Timing, readings: Sequence[Reading]) -> float | None:
+def _clock(timing: TargetTiming, readings: Sequence[Reading]) -> float | None:
     at = window(timing)
     clocks = [(reading.at_s, reading.sm_mhz) for reading in readings if reading.sm_mhz is not None]
     if at is None or not clocks:
@@ -164,7 +164,7 @@ def _most(values: Sequence[float | None]) -> float | None:
     return max((value for value in values if value is not None), default=None)
 
 
-def relative(timings: Sequence[Timing]) -> list[Timing]:
+def relative(timings: Sequence[TargetTiming]) -> list[TargetTiming]:
     """The rows with moments since the launch's first sample: the clock's own origin means nothing later."""
     windows = [at for at in map(window, timings) if at is not None]
     origin = min((start for start, _ in windows), default=0.0)

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from statistics import median
 
-from harness.schema.records import Timing
+from harness.schema.records import TargetTiming
 from harness.worker import protocol
 
 COLD, HOT = "cold", "hot"  # calls as they come, and replays of a CUDA graph
 FREE_SHARE = 0.5  # of the samples: with so many before the power cap, those under it count for nothing
 
 
-def time_us(timing: Timing, mode: str) -> float | None:
+def time_us(timing: TargetTiming, mode: str) -> float | None:
     """None where it has no times, or one that is not positive."""
     samples, capped = (timing.samples_us, timing.capped) if mode == COLD else (timing.hot_us, timing.hot_capped)
     good = timing.status == protocol.OK and bool(timing.samples_us) and min(timing.samples_us) > 0

@@ -85,7 +85,7 @@ def compare(got: Array, want: Array, limits: Mapping[str, float], error_scale: E
     """
     ruler = error_scale.ruler if error_scale else None
     left, right = rounding.as_rows(got), rounding.as_rows(want)
-    sums = rounding.Sums(ruler) if ruler else None
+    sums = rounding.ErrorSums(ruler) if ruler else None
     found = Compared(right.size)
     # What is infinite on one side is found by looking at the difference.
     with np.errstate(invalid="ignore", over="ignore"):

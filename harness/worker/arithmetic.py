@@ -1,19 +1,16 @@
 """What one operator of a model does to numbers: its operands, its errors, and the random numbers that make these.
 
-`emulation` computes with it; `contractions`, `scattered` and `factorisations` know how far single operators err.
+`emulation` computes with it; `sums` knows how far single operators err.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Sequence
+from typing import Any, Callable, Sequence
 
 import numpy as np
 import torch
 
 from . import dtypes, inputs, rounding, tensors
-
-if TYPE_CHECKING:
-    Short = Callable[[int], int]  # how many terms a sum of so many of them lacks
 
 FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 WITH_HALF_SUMS = (torch.float16, torch.float64)  # the latter where operands of a half type were made wider
@@ -22,20 +19,9 @@ FEW = 1024  # sums: of so few none is drawn small by luck
 TRANSFORMS = "_fft_"
 THIRD = 3**0.5  # a sum of K terms of one sign errs by sqrt(K / 3) roundings of the whole, see `rounding.sum_error`
 # Operators that multiply matrices, or convolve.
-PRODUCTS = frozenset(
-    [
-        "mm",
-        "bmm",
-        "mv",
-        "dot",
-        "addmm",
-        "baddbmm",
-        "addmv",
-        "convolution",
-        "convolution_overrideable",
-        "_convolution",
-        "convolution_backward",
-    ]
+PRODUCTS = (
+    *("mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addmv"),
+    *("convolution", "convolution_overrideable", "_convolution", "convolution_backward"),
 )
 # Operators that only move, choose or compare numbers: exact.
 EXACT = """
@@ -57,16 +43,11 @@ class DrawsNumbers(ValueError):
 
 
 class Settings:
-    """Exact arithmetic; one that rounds where there are `draws`. `precision`: what `rounding.effective` leaves of it.
+    """Exact arithmetic; one that rounds where there are `draws`. `precision`: what `rounding.effective` leaves of
+    it."""
 
-    `short`: how many terms a sum of K of them lacks, as a function of K: to make known wrong answers.
-    """
-
-    def __init__(
-        self, draws: Realisation | None = None, precision: Sequence[str] = (), short: Short | None = None
-    ) -> None:
-        self.draws, self.precision, self.short = draws, precision, short
-        self.shortened = False  # whether there was a sum to cut
+    def __init__(self, draws: Realisation | None = None, precision: Sequence[str] = ()) -> None:
+        self.draws, self.precision = draws, precision
         self.leaves_range = False  # whether a rounded result was infinite, or zero where its number is not
         self.splits = draws is not None and rounding.TF32X3_MATMUL in precision  # operands of products, into TF32 parts
 
@@ -92,7 +73,7 @@ class Call:
 
     @property
     def is_transform(self) -> bool:
-        """Whether it is a Fourier transform: `_fft_r2c`, `_fft_c2r`, `_fft_c2c`."""
+        """Return whether it is a Fourier transform: `_fft_r2c`, `_fft_c2r`, `_fft_c2c`."""
         return self.name.startswith(TRANSFORMS)
 
     @property
@@ -115,24 +96,23 @@ class Call:
         return value.to(self.work)
 
     def moved(self, value: Any, unit: float, copy: bool = False) -> Any:
-        """A tensor that is worked with, each element moved by up to so many units; anything else as it is."""
+        """Return a tensor that is worked with, each element moved by up to so many units; anything else as it is."""
         if isinstance(value, torch.Tensor) and value.dtype == torch.complex128 and self.is_transform:
             return torch.view_as_complex(self.moved(torch.view_as_real(value), unit, copy=True))
         is_moved = isinstance(value, torch.Tensor) and value.dtype == self.work
         return self.draws.moved(value.clone() if copy else value, unit) if is_moved else value
 
     def inexact(self, exact: Any, erring: Any) -> Any:
-        """The one where the dtype holds it, else the other: nothing is lost that any arithmetic would keep."""
+        """Return the one where the dtype holds it, else the other: nothing is lost that any arithmetic would keep."""
         return torch.where(exact.to(self.held).to(exact.dtype) == exact, exact, erring)
 
-    def lacking(self, terms: int) -> int:
-        """How many of so many terms a sum is to lack."""
-        count = self.mode.short(terms) if self.mode.short and terms > 1 else 0
-        self.mode.shortened |= count > 0
-        return count
+    def run(self) -> Any:
+        """Return what the operator gives."""
+        return self.function(*self.args, **self.kwargs)
 
     def erring(self, total: Any, squares: Callable[[], Any], terms: int) -> Any:
-        """Sums, with the error of adding their terms one by one; `squares` gives the sum of the terms' squares."""
+        """Return sums with the error of adding their terms one by one; `squares` gives the sum of the terms'
+        squares."""
         if not self.unit or terms < 2:
             return total
         deviation = rounding.sum_error(squares().to(total.dtype), total, terms, self.unit)
@@ -148,7 +128,7 @@ class Realisation:
         self.odd = bool(realisation % 2)
 
     def moved(self, tensor: Any, unit: float) -> Any:
-        """Each element times 1 + unit * (uniform in -1..1); in place."""
+        """Multiply each element by 1 + unit * (uniform in -1..1); in place."""
         flat = tensor.contiguous().view(-1)
         stream = self._stream()
         for first in range(0, flat.numel(), rounding.BLOCK):
@@ -158,7 +138,7 @@ class Realisation:
         return flat.view(tensor.shape)
 
     def deviates(self, like: Any) -> Any:
-        """Approximately normal ones, of the tensor's shape and dtype."""
+        """Return approximately normal numbers, of the tensor's shape and dtype."""
         self.made += 1
         drawn = inputs.deviates(SEED, self.stream, self.made, like.numel())
         if drawn.size <= FEW:

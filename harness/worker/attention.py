@@ -5,25 +5,25 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterable, NamedTuple, Sequence
 
 import numpy as np
 
 from . import inputs, protocol, rounding, wire
-from .subject import FEW_ELEMENTS, Subject
+from .workload import FEW_ELEMENTS, BaseWorkload
 
 if TYPE_CHECKING:
     from .dtypes import Array
     from .emulation import Arithmetic
     from .inputs import Each, Shape
     from .references import SdpaReference
-    from .subject import Values
+    from .workload import Emulated, Values
 
 OUTPUTS = ("output", "grad of q", "grad of k", "grad of v")
 DRAWN, TURNS = 20240521, 6  # the generator's key, and how often signs of errors are drawn
 
 
-class Given(NamedTuple):
+class AttentionInputs(NamedTuple):
     """An attention's inputs, arrays or tensors; None where it has none of that kind."""
 
     q: Any
@@ -34,7 +34,7 @@ class Given(NamedTuple):
     d_out: Any  # what gradients are taken along
 
 
-class AttentionWorkload(Subject):
+class AttentionWorkload(BaseWorkload):
     """Attention of Q [batch, heads, seq_len, head_dim] in one dtype; K and V have `kv_shape`.
 
     With `backward` it has several outputs (`parts`), which lie in a kernel's one after another, without gaps.
@@ -86,11 +86,13 @@ class AttentionWorkload(Subject):
     def keep_scale(self) -> float:
         return 1 / (1 - self.dropout)
 
-    def given(self, values: Sequence[Any]) -> Given:
+    def given(self, values: Sequence[Any]) -> AttentionInputs:
         """Its inputs by their names."""
         q, k, v, *rest = values
         more = iter(rest)
-        return Given(q, k, v, *(next(more) if has else None for has in (self.mask, self.dropout, self.backward)))
+        return AttentionInputs(
+            q, k, v, *(next(more) if has else None for has in (self.mask, self.dropout, self.backward))
+        )
 
     @property
     def parts(self) -> dict[str, Shape]:
@@ -183,14 +185,13 @@ class AttentionWorkload(Subject):
         positions = None if self.positions is None else self.positions.tolist()
         return name, self.parts[name], self.dtype, ["attention", *asked, positions, self.backward]
 
-    def exact(self, arrays: list[Array], short: Callable[[int], int] | None = None) -> Values:
-        """Return (the outputs in float64, whether sums were cut)."""
+    def exact(self, arrays: list[Array]) -> Values:
+        """Return the outputs in float64."""
         from .emulation import Arithmetic
 
-        found, arithmetics = self._computed(arrays, lambda _: Arithmetic(short=short))
-        return found, any(each.shortened for each in arithmetics)
+        return self._computed(arrays, lambda _: Arithmetic())[0]
 
-    def emulations(self, arrays: list[Array], precision: Sequence[str] = (), realisation: int = 0) -> Values:
+    def emulations(self, arrays: list[Array], precision: Sequence[str] = (), realisation: int = 0) -> Emulated:
         """Return what straightforward arithmetic in the dtype gives, and whether it left the dtype's range."""
         from .arithmetic import Realisation
         from .emulation import Arithmetic
@@ -224,13 +225,6 @@ class AttentionWorkload(Subject):
             shape = exact.shape if number % 2 else (*exact.shape[:-1], 1)
             drawn = inputs.deviates(DRAWN, number, 0, math.prod(shape)).reshape(shape)
             yield exact + np.where(drawn > 0, 1.0, -1.0) * (first - exact)
-
-    def ignoring(self, arrays: list[Array]) -> Iterator[tuple[str, list[Array]]]:
-        """Yield (name, inputs of which that one, of booleans, is true everywhere)."""
-        names = ["Q", "K", "V", *(["mask"] if self.mask else []), *(["draws of dropout"] if self.dropout else [])]
-        for place, name in enumerate(names):
-            if arrays[place].dtype == bool:
-                yield name, [*arrays[:place], np.ones_like(arrays[place]), *arrays[place + 1 :]]
 
     def alike(self, arrays: list[Array], output: str = "") -> list[tuple[str, Array]]:
         """Return (name, values) of the inputs that have the output's shape and dtype."""

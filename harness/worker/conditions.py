@@ -128,7 +128,7 @@ def _run_job(job: Job) -> wire.JobResult:
     deadline = time.monotonic() + job.patience_s
     try:
         if job.condition.dtype:
-            assert isinstance(job.kernel, kernels.Model)
+            assert isinstance(job.kernel, kernels.ModelKernel)
             job.kernel.cast(job.condition.dtype)
         with beside:
             for trial in job.trials:

@@ -64,7 +64,7 @@ class DeviceCallee(host.Callee):
 
     def hot(self, payload: bytes, _file: int | None) -> bytes:
         order = codec.from_bytes(wire.HotOrder, payload)
-        row = wire.Timing(protocol.OK, samples_us=[order.call_us])
+        row = wire.TargetTiming(protocol.OK, samples_us=[order.call_us])
         with self.kernels.blamed(self.target):
             output = self.calls[0]()
         expected = self._checked(output).clone()

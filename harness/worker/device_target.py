@@ -61,7 +61,7 @@ class DeviceTarget(Target):
     """One target on one workload."""
 
     slots_of, waking, spare, most_output_bytes = DeviceSlots, 0, 1, 1 << 34
-    told: wire.Told | None = None  # by its process, once it was sampled
+    told: wire.ProcessUse | None = None  # by its process, once it was sampled
 
     def _array(self, memory: Any, offset: int, shape: Sequence[int], dtype: str) -> Array:
         size = dtypes.size_bytes(dtype, shape)
@@ -102,7 +102,7 @@ class DeviceTarget(Target):
             self.copy_as_much(references)
         row.clock, row.calls_per_sample = "cuda_event", 1
         call_us = statistics.median(row.samples_us)
-        self.told = self.peer.read(wire.Told, self.peer.ask(channel.TELL))
+        self.told = self.peer.read(wire.ProcessUse, self.peer.ask(channel.TELL))
         if row.target.endswith(protocol.BACKWARD):
             row.hot_message = "a backward pass by itself is timed cold alone"
         elif self.workload.writes:
@@ -185,7 +185,7 @@ class DeviceTarget(Target):
     def _bound(self, references: Peer, call_us: float) -> None:
         """What its orders take, and whether that agrees with its samples."""
         row, self.leads = self.row, 1
-        known = wire.Timing(protocol.OK, workload=row.workload, target=NOTHING)
+        known = wire.TargetTiming(protocol.OK, workload=row.workload, target=NOTHING)
         nothing = DeviceTarget(self.request, self.workload, self.fresh, references, known)
         nothing.open()
         nothing.resize(self.ring)

@@ -36,7 +36,7 @@ class Refused(Exception):
 
 
 def sample(
-    call: kernels.Call, expected: Any, timing: wire.SamplingRequest, row: wire.Timing, right: Right | None = None
+    call: kernels.Call, expected: Any, timing: wire.SamplingRequest, row: wire.TargetTiming, right: Right | None = None
 ) -> float:
     """The replays' times into a row that has the cold ones, or why there are none; the process goes on either way.
     Gives the seconds that it took. `call` gives a new tensor each time; `expected` is what the first call gave."""

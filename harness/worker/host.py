@@ -139,7 +139,9 @@ class Callee:
 
     def _open_model(self) -> bool:
         """Open a problem's own Model exactly as its ModelNew would be."""
-        model = self.kernel = self.kernels.Model(self.workload.problem, self.workload, self.request.device, "Model")
+        model = self.kernel = self.kernels.ModelKernel(
+            self.workload.problem, self.workload, self.request.device, "Model"
+        )
         if self.workload.compiled:
             from .references import compile_forward
 
@@ -271,7 +273,7 @@ class Callee:
     def tell(self, payload: bytes, _file: int | None) -> bytes:
         """With any payload: what it uses while it is called by nobody, too."""
         wall_ms = max(1, self.wall_ns) / 1e6
-        told = wire.Told(
+        told = wire.ProcessUse(
             busy_processors=round(self.busy_ns / max(1, self.wall_ns), 3),
             switches_per_ms=round(self.switched / wall_ms, 3),
             threads_started=self.usage.threads_started(self.called),

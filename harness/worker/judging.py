@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from . import agreement, blame, dtypes, outputs, protocol, rounding, tensors, wire
+from .problem_files import Inputs, lay_out, with_arrays
 from .wire import Failed
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from .inputs import Shape
     from .problem import ModelReference
     from .references import SdpaReference
-    from .workload import Trial, Workload
+    from .workload import Workload, WorkloadTrial
 
 STATUSES = (protocol.OK, protocol.WRONG, protocol.UNSUPPORTED, protocol.CRASHED, protocol.NOT_RUN)  # a candidate's
 # Trials of each recipe in which a reference is run again; the kernel is in all. PyTorch 2.5.0's math backend
@@ -31,7 +32,8 @@ REPEATED_TRIALS = 10
 
 
 def failure_of(result: wire.Outcome) -> Failed | None:
-    """How a candidate's process ended, if not well. It may have written the result itself, and anything into it."""
+    """Return how a candidate's process ended, if not well. It may have written the result itself, and anything into
+    it."""
     if result.status not in STATUSES:
         return Failed(protocol.CRASHED, wire.UNREADABLE)
     if result.status != protocol.OK:
@@ -40,12 +42,12 @@ def failure_of(result: wire.Outcome) -> Failed | None:
 
 
 def is_possible(shape: Sequence[int], dtype: str) -> bool:
-    """Whether an output may be like that."""
+    """Return whether an output may be like that."""
     return all(0 <= size < 1 << 40 for size in shape) and dtype in dtypes.STORAGE
 
 
 def read_output(folder: str, name: str, dtype: str, shape: Shape) -> Array:
-    """An output of that dtype and shape, and of no other size; Failed, blaming who left it."""
+    """Return an output of that dtype and shape, and of no other size; Failed, blaming who left it."""
     wanted = dtypes.size_bytes(dtype, shape)
     try:
         with open_plain(folder, name) as file:
@@ -83,7 +85,7 @@ def open_plain(folder: str, name: str) -> BinaryIO:
     return os.fdopen(handle, "rb")
 
 
-class Output:
+class TargetOutput:
     """One output of one target in one trial: its array in `dtype`'s storage, and what was seen while it ran."""
 
     def __init__(
@@ -104,17 +106,17 @@ class Output:
         self.layout = layout
 
     @property
-    def is_counted(self) -> bool:
-        """Whether its elements are whole numbers, or true and false."""
-        return self.dtype not in dtypes.FLOATING
+    def values(self) -> Array:
+        """Return the output's numbers, as `dtypes.decode` gives them."""
+        return dtypes.decode(self.array, self.dtype)
 
 
 Fresh = Callable[[], List[Any]]  # makes a call's arguments
-Outputs = Dict[str, Output]  # of one target in one trial, by name; of one tensor alone the name is empty
+Outputs = Dict[str, TargetOutput]  # of one target in one trial, by name; of one tensor alone the name is empty
 
 
-class Reference:
-    """A reference, run here."""
+class ReferenceRun:
+    """A reference that runs in this process."""
 
     def __init__(self, reference: SdpaReference | ModelReference) -> None:
         self.reference = reference
@@ -122,7 +124,7 @@ class Reference:
         self.operators: list[str] | None = None
         self.failed: Failed | None = None
 
-    def output(self, _recipe: str, trial: Trial, fresh: Fresh, _expected: object) -> Outputs:
+    def output(self, _recipe: str, trial: WorkloadTrial, fresh: Fresh, _expected: object) -> Outputs:
         """Return the outputs of a trial; `fresh` gives arguments that no call had. First the operators that run are
         proven. What failed once fails."""
         if self.operators is None and self.failed is None:
@@ -147,26 +149,27 @@ def main_name(found: Outputs) -> str:
     return outputs.main({name: output.dtype for name, output in found.items()})
 
 
-def main_of(found: Outputs) -> Output:
+def main_of(found: Outputs) -> TargetOutput:
     return found[main_name(found)]
 
 
 def other_bits(first: Array, second: Array | None) -> Array | None:
-    """The second run's output, where it has other bits than the first's."""
+    """Return the second run's output, where it has other bits than the first's."""
     return None if second is None or tensors.same_arrays(first, second) else second
 
 
-def _as_output(first: Any, second: Any) -> Output:
+def _as_output(first: Any, second: Any) -> TargetOutput:
     one, other = tensors.to_array(first), tensors.to_array(second)
-    return Output(one, tensors.dtype_name(first), other_bits(one, other), layout=outputs.layout(first))
+    return TargetOutput(one, tensors.dtype_name(first), other_bits(one, other), layout=outputs.layout(first))
 
 
 Request = Union[wire.JudgeRequest, wire.WeighRequest]
 
 
 def judged_as(request: Request, workload: Workload, name: str, ran: Sequence[str] = ()) -> list[str]:
-    """Beyond plain arithmetic in the dtype: what the kernel declares, and else, as for every reference, what PyTorch
-    itself does here: a solution is built of PyTorch's operators, and they obey its switches. `ran`: operators that a
+    """Return what counts beyond plain arithmetic in the dtype: what the kernel declares, and else, as for every
+    reference, what PyTorch itself does here: a solution is built of PyTorch's operators, and they obey its
+    switches. `ran`: operators that a
     reference was seen to run."""
     declared = request.precision
     if name == protocol.KERNEL and declared is not None:
@@ -174,9 +177,9 @@ def judged_as(request: Request, workload: Workload, name: str, ran: Sequence[str
     return workload.precision(request.device, ran)
 
 
-def would_pass(trial: Trial, found: Outputs, limits: Mapping[str, float], judged: Sequence[str]) -> list[str]:
-    """The precision at which an output that fails as it was `judged` would pass, had it been declared: the finest, or
-    nothing."""
+def would_pass(trial: WorkloadTrial, found: Outputs, limits: Mapping[str, float], judged: Sequence[str]) -> list[str]:
+    """Return the precision at which an output that fails as it was `judged` would pass, had it been declared: the
+    finest, or nothing."""
 
     def passes(precision: Sequence[str]) -> bool:
         for name, output in found.items():
@@ -190,3 +193,28 @@ def would_pass(trial: Trial, found: Outputs, limits: Mapping[str, float], judged
     asked = (rounding.effective(names, trial.workload.dtype) for names in rounding.DECLARED)
     coarser = [names for names in asked if names and names != list(judged)]
     return next((precision for precision in coarser if passes(precision)), [])
+
+
+def left_by_candidate(
+    trial: WorkloadTrial, row: wire.CandidateOutput, folder: str, file: str
+) -> dict[str, TargetOutput]:
+    """Return what a candidate left in the inputs that Model writes to; `file` is that of its output, in `folder`."""
+    found: dict[str, TargetOutput] = {}
+    for place, name in trial.workload.writes.items():
+        assert isinstance(trial.arrays, Inputs)
+        array, dtype = trial.arrays[place], tensors.dtype_name(list(tensors.flat(trial.arrays.values))[place])
+        runs = [array, array]
+        if place in row.written:
+            paths = [protocol.written_path(file, place, again) for again in (False, True)]
+            runs = [read_output(folder, path, dtype, array.shape) for path in paths]
+        one, other = (_seen(trial, place, run) for run in runs)
+        found[protocol.WRITTEN + name] = TargetOutput(one, dtype, other_bits(one, other))
+    return found
+
+
+def _seen(trial: WorkloadTrial, place: int, array: Array) -> Array:
+    """Return the elements that the model sees, of an array in the place of an input."""
+    arrays: Sequence[Array] = [*trial.arrays[:place], array, *trial.arrays[place + 1 :]]
+    assert trial.workload.problem is not None and isinstance(trial.arrays, Inputs)
+    values: list[Any] = with_arrays(trial.arrays, arrays).values
+    return Inputs(lay_out(trial.workload.operator, values))[place]

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Union
 
 import torch
 
-from . import operator_problem, protocol, tensors, text, wire
+from . import problem_files, protocol, tensors, text, wire
 from .blame import enters_subject
 from .failures import blamed, failure
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from .problem import ProblemWorkload
     from .workload import Workload
 
-__all__ = ["Extension", "Kernel", "Model", "blamed", "checked", "failure"]
+__all__ = ["Extension", "Kernel", "ModelKernel", "blamed", "checked", "failure"]
 Call = Callable[[], Any]  # runs the kernel once, and gives its output
 Fill = Callable[[Any], Any]  # puts a pattern into a tensor, and gives the tensor
 
@@ -140,7 +140,7 @@ class Extension:
         return text.said(lambda: chooses(arguments[0], *self._rest()))[: protocol.MESSAGE_CHARACTERS]
 
 
-class Model:
+class ModelKernel:
     """A kernel from a problem's ``ModelNew``, or from another class of a file."""
 
     def __init__(self, path: str, workload: ProblemWorkload, device: str, name: str = "ModelNew") -> None:
@@ -154,7 +154,7 @@ class Model:
             self.model, self.note = workload.model(path, self.name, device)
             self.given = bool(self.model.state_dict()) and not self.note  # the stored weights
 
-    def on(self, _workload: Workload) -> Model:
+    def on(self, _workload: Workload) -> ModelKernel:
         return self
 
     @enters_subject
@@ -167,11 +167,11 @@ class Model:
         size = sum(a.numel() * a.element_size() for a in arguments if isinstance(a, torch.Tensor))
         device = next((a.device for a in arguments if isinstance(a, torch.Tensor)), "cpu")
         tensors.leave_poison_behind(size, device, fill)
-        given = operator_problem.laid_out(self.origin[1].operator, arguments)
+        given = problem_files.lay_out(self.origin[1].operator, arguments)
         return enters_subject(lambda: self.model(*given))
 
 
-Kernel = Union[Extension, Model]
+Kernel = Union[Extension, ModelKernel]
 
 
 def checked(output: Any, workload: Workload, device: str) -> Any:

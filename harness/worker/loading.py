@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from . import prebuilt, protocol, shared_object, wire
-from .kernels import Extension, Kernel, Model
+from .kernels import Extension, Kernel, ModelKernel
 
 if TYPE_CHECKING:
     from .workload import Workload
@@ -28,4 +28,4 @@ def load_kernel(kernel: wire.KernelRequest, workload: Workload) -> Kernel:
         return Extension(kernel.artifact or "", workload)
     if not kernel.model_new:
         raise wire.Failed(protocol.NOT_RUN, "a problem file's kernel is a Python file with ModelNew")
-    return Model(kernel.model_new, workload, device)
+    return ModelKernel(kernel.model_new, workload, device)

@@ -79,7 +79,8 @@ def launch(request: wire.TimeRequest) -> wire.TimeResult:
         peer.wait_until_ready()
     with concurrent.futures.ThreadPoolExecutor(request.threads) as pool:
         measured = Measured(request, parsed, references, kernel, pool)
-        rows = [wire.Timing(protocol.OK, workload=workload, target=target) for workload, target in in_order(request)]
+        pairs = in_order(request)
+        rows = [wire.TargetTiming(protocol.OK, workload=workload, target=target) for workload, target in pairs]
         for order, row in enumerate(rows):
             row.order = order
         result.timings = rows
@@ -116,14 +117,14 @@ def in_order(request: wire.TimeRequest) -> list[list[str]]:
     return rows
 
 
-def is_measured(row: wire.Timing) -> bool:
+def is_measured(row: wire.TargetTiming) -> bool:
     """Return whether a row has its samples, or a reason why there are none."""
     return bool(row.samples_us) or row.status != protocol.OK
 
 
 def pair_of(
-    row: wire.Timing, rows: list[wire.Timing], asked: list[list[str]]
-) -> tuple[wire.Timing, wire.Timing | None]:
+    row: wire.TargetTiming, rows: list[wire.TargetTiming], asked: list[list[str]]
+) -> tuple[wire.TargetTiming, wire.TargetTiming | None]:
     """Return the two rows that are sampled in turns, one in each process, if this is one of them: the kernel and the
     first of its references on the same workload, by the order in which they were `asked` for. Return any other row
     alone."""
@@ -206,10 +207,10 @@ class Measured:
             peer.connection.is_busy = request.device == "cuda" and len(os.sched_getaffinity(0)) >= BUSY_PROCESSORS
         self.fresh: dict[str, Fresh] = {}
         self.drawing: dict[str, bool] = {}
-        self.to_judge: list[tuple[wire.Timing, list[Picked], str]] = []
-        self.late: list[wire.Timing] = []
+        self.to_judge: list[tuple[wire.TargetTiming, list[Picked], str]] = []
+        self.late: list[wire.TargetTiming] = []
 
-    def row(self, row: wire.Timing, beside: wire.Timing | None = None) -> float:
+    def row(self, row: wire.TargetTiming, beside: wire.TargetTiming | None = None) -> float:
         """Measure a target, in turns with the one of the row `beside`; return the seconds that its samples took."""
         target = None
         try:
@@ -235,7 +236,7 @@ class Measured:
                 fresh.drawn = []  # which may be large
         return 0.0 if target is None else target.sampling_s
 
-    def _target(self, row: wire.Timing) -> Target:
+    def _target(self, row: wire.TargetTiming) -> Target:
         workload = self.workloads[row.workload]
         if row.workload not in self.fresh:
             self.fresh[row.workload] = self.fresh_of(workload, self.request.seed, self.pool.map)
@@ -256,7 +257,7 @@ class Measured:
     def _measure_control(self, target: Target) -> None:
         """The same reference in both processes, in turns."""
         row = target.row
-        beside = wire.Timing(protocol.OK, workload=row.workload, target=row.target[len(protocol.CONTROL) :])
+        beside = wire.TargetTiming(protocol.OK, workload=row.workload, target=row.target[len(protocol.CONTROL) :])
         self.references.aside = True
         target.open()
         target.sample(self.references, self._opened(beside))
@@ -264,7 +265,7 @@ class Measured:
         if not beside.samples_us:
             raise wire.Failed(protocol.NOT_RUN, beside.message)
 
-    def _opened(self, row: wire.Timing | None) -> Target | None:
+    def _opened(self, row: wire.TargetTiming | None) -> Target | None:
         """A reference's open target; None where it cannot be opened, and its row says why."""
         if row is None:
             return None
@@ -279,7 +280,7 @@ class Measured:
             self.references.aside = aside
         return target
 
-    def _measure_kernel(self, target: Target, beside: wire.Timing | None) -> None:
+    def _measure_kernel(self, target: Target, beside: wire.TargetTiming | None) -> None:
         """Before the timed calls, in them, and after them: a kernel that is right once and wrong in a loop is wrong."""
         request, row, workload = self.request, target.row, target.workload
         digests = request.expected_sha256.get(row.workload, ())
@@ -324,7 +325,7 @@ class Measured:
                 if doubt and row.correct is not False:
                     row.status, row.message = protocol.UNDECIDABLE, doubt
 
-    def _is_right(self, row: wire.Timing, pick: Picked, cache: truth.Cache) -> tuple[bool | None, str]:
+    def _is_right(self, row: wire.TargetTiming, pick: Picked, cache: truth.Cache) -> tuple[bool | None, str]:
         workload: Any = self.workloads[row.workload]  # of either kind
         limits = self.request.limits[row.workload]
         if workload.problem is None and pick.when == "timed":
@@ -361,5 +362,5 @@ def _sha256(workload: Workload, output: Array) -> str:
     return digests[0] if len(digests) == 1 else protocol.digest(digests)
 
 
-def _model_row(workload_id: str) -> wire.Timing:
-    return wire.Timing(protocol.OK, workload=workload_id, target=protocol.MODEL)
+def _model_row(workload_id: str) -> wire.TargetTiming:
+    return wire.TargetTiming(protocol.OK, workload=workload_id, target=protocol.MODEL)

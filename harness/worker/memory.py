@@ -41,7 +41,7 @@ OF_GPUS = ("cuda", "/nvidia/", "/triton/")  # parts of paths of libraries that a
 _libc = ctypes.CDLL(None)
 
 
-def of_rows(rows: list[wire.Timing], references: Peer, kernel: Peer | None) -> None:
+def of_rows(rows: list[wire.TargetTiming], references: Peer, kernel: Peer | None) -> None:
     """Add the memory of every target that was timed; where there is none, why."""
     deadline = time.monotonic() + LAUNCH_S
     for row in rows:
@@ -54,7 +54,7 @@ def of_rows(rows: list[wire.Timing], references: Peer, kernel: Peer | None) -> N
             if time.monotonic() > deadline:
                 raise wire.Failed(protocol.NOT_RUN, f"the targets before it took {LAUNCH_S:.0f} s")
             order = wire.OpenOrder(row.workload, row.target)
-            row.memory = peer.read(wire.Memory, peer.request(channel.MEMORY, order))
+            row.memory = peer.read(wire.CallMemory, peer.request(channel.MEMORY, order))
         except wire.Failed as error:
             row.memory_message = str(error)[: protocol.MESSAGE_CHARACTERS]
 
@@ -205,7 +205,7 @@ def _close_all_but(kept: int) -> None:
 # -- on the CPU --------------------------------------------------------------------------------------------
 
 
-def on_cpu(call: Callable[[], Any], renew: Callable[[], None] = lambda: None) -> wire.Memory:
+def on_cpu(call: Callable[[], Any], renew: Callable[[], None] = lambda: None) -> wire.CallMemory:
     """Of calls that were never made before. `wire.Failed` where the system does not tell."""
     _libc.prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)
     _settle()
@@ -220,7 +220,7 @@ def on_cpu(call: Callable[[], Any], renew: Callable[[], None] = lambda: None) ->
             peak = max(peak, _held(before) - start + within)
         del output
         _settle()
-    return wire.Memory(peak_bytes=max(0, peak) * KIB, kept_bytes=max(0, _held(_status()) - start) * KIB)
+    return wire.CallMemory(peak_bytes=max(0, peak) * KIB, kept_bytes=max(0, _held(_status()) - start) * KIB)
 
 
 def _settle() -> None:
@@ -255,7 +255,7 @@ def _reset_peak() -> None:
 # -- on a GPU ----------------------------------------------------------------------------------------------
 
 
-def on_gpu(call: Callable[[], Any], renew: Callable[[], None] = lambda: None) -> wire.Memory:
+def on_gpu(call: Callable[[], Any], renew: Callable[[], None] = lambda: None) -> wire.CallMemory:
     """The same. What is allocated outside of PyTorch's allocator and freed within a call is not seen."""
     from torch import cuda
 
@@ -274,7 +274,7 @@ def on_gpu(call: Callable[[], Any], renew: Callable[[], None] = lambda: None) ->
         del output
     peak, most_reserved = cuda.max_memory_allocated(), cuda.max_memory_reserved()
     settle()
-    return wire.Memory(
+    return wire.CallMemory(
         peak_bytes=peak - allocated,
         kept_bytes=max(0, cuda.memory_allocated() - allocated),
         reserved_bytes=most_reserved - reserved,

@@ -22,7 +22,6 @@ from .blame import enters_subject
 Outputs = Dict[str, Any]  # tensors by name
 Writes = Mapping[int, str]  # inputs that a model writes to: places among the tensors of its arguments, to names
 DIRECTIONS = 20240611  # seed of what gradients are taken along
-WRITTEN = "written to "  # begins the name of an output that the model leaves in one of its inputs
 SERVES_ONCE = "backward cannot be called a second time on the same graph"
 
 
@@ -42,7 +41,7 @@ def _returned(value: Any) -> Outputs:
 def main(dtype_of: Mapping[str, str]) -> str:
     """The name of the output that stands for all where one must, of those with these dtypes: the first of numbers with
     a fraction, else the first. What is written to inputs stands for all only where nothing is returned."""
-    returned = {name: dtype for name, dtype in dtype_of.items() if not name.startswith(WRITTEN)} or dtype_of
+    returned = {name: dtype for name, dtype in dtype_of.items() if not name.startswith(protocol.WRITTEN)} or dtype_of
     return next((name for name, dtype in returned.items() if dtype in dtypes.FLOATING), next(iter(returned), ""))
 
 
@@ -204,7 +203,7 @@ def copied(given: Sequence[Any], writes: Writes) -> list[Any]:
 
 def written(given: Sequence[Any], writes: Writes) -> Outputs:
     held = list(tensors.flat(given))
-    return {WRITTEN + name: _plain(held[place].detach(), name) for place, name in writes.items()}
+    return {protocol.WRITTEN + name: _plain(held[place].detach(), name) for place, name in writes.items()}
 
 
 class Directions:

@@ -68,9 +68,9 @@ class Peer:
         with contextlib.suppress(wire.Failed):
             self.ask(channel.TELL)
 
-    def used(self) -> wire.Told | None:
+    def used(self) -> wire.ProcessUse | None:
         try:
-            return self.read(wire.Told, self.ask(channel.TELL, b"idle"))
+            return self.read(wire.ProcessUse, self.ask(channel.TELL, b"idle"))
         except wire.Failed:
             return None
 

@@ -23,28 +23,17 @@ from typing import TYPE_CHECKING, Any, Callable, ContextManager, Iterable, Itera
 import numpy as np
 import torch
 
-from . import (
-    attention_operator,
-    dtypes,
-    finite_differences,
-    operator_problem,
-    outputs,
-    protocol,
-    rounding,
-    tensors,
-    wire,
-)
+from . import dtypes, finite_differences, outputs, protocol, rounding, tensors, wire
 from .arithmetic import DrawsNumbers, Realisation
 from .blame import enters_subject
-from .emulation import Arithmetic, doing, doubled
+from .emulation import Arithmetic, doing, doubled, replaced
 from .failures import failure
 from .meaning import float64_difference
-from .problem_files import Inputs, construct, made, module_of, with_arrays
+from .problem_files import Inputs, construct, lay_out, made, module_of
 from .references import compile_forward
-from .subject import Subject
+from .workload import BaseWorkload
 
 if TYPE_CHECKING:
-    from .arithmetic import Short
     from .dtypes import Array
     from .inputs import Each, Shape
 
@@ -76,7 +65,7 @@ class Definition(torch.nn.Module):  # type: ignore[misc]
         yield from self.model.named_parameters(*args, **kwargs)
 
 
-class ProblemWorkload(Subject):
+class ProblemWorkload(BaseWorkload):
     """A problem file, or an operator in its place, with its stored tensors. The only recipe is `independent`."""
 
     def __init__(self, value: wire.WorkloadRequest) -> None:
@@ -170,7 +159,7 @@ class ProblemWorkload(Subject):
     def bind(self, model: Any, arguments: Sequence[Any], contiguous: bool = False) -> Bound:
         """Return a call that gives what the model returns and, with `backward`, gradients beside it; and its
         arguments. `contiguous`: on tensors that have no other layout, as its truth is computed."""
-        given = operator_problem.laid_out(self.operator, arguments, contiguous)
+        given = lay_out(self.operator, arguments, contiguous)
         if not self.backward:
             return enters_subject(lambda: model(*given)), given
         return lambda: outputs.graph(self.directions, model, given, contiguous, self.writes).step(), given
@@ -276,7 +265,7 @@ class ProblemWorkload(Subject):
     def repeats(self, arrays: list[Array]) -> bool:
         """Return whether the ground truth is the same when it is computed again, to within its rounding."""
         with self.drawing:
-            first, second = (self.exact(arrays)[0] for _ in range(2))
+            first, second = (self.exact(arrays) for _ in range(2))
         return all(float64_difference(first[name], second[name]) is None for name in first)
 
     def gradients_agree(self, arrays: list[Array]) -> dict[str, bool]:
@@ -295,7 +284,7 @@ class ProblemWorkload(Subject):
         results = []
         for writes_out in (False, True):
             arithmetic = Arithmetic()
-            with attention_operator.replaced(arithmetic, writes_out) as calls:
+            with replaced(arithmetic, writes_out) as calls:
                 results.append(self._in_float64(arrays, arithmetic, self._copied()))
             if not calls:
                 return {}
@@ -314,14 +303,13 @@ class ProblemWorkload(Subject):
 
     # -- arithmetic --------------------------------------------------------------------------------------
 
-    def exact(self, arrays: list[Array], short: Short | None = None) -> tuple[dict[str, Array], bool]:
-        """Return (the ground truth of the outputs in float64, whether sums were cut); `short` as of `Arithmetic`. What
-        the problem's definition does not give is what its model gives."""
-        arithmetic = Arithmetic(short=short)
-        values = self._in_float64(arrays, arithmetic, self.defined(doubled(self._copied())))
+    def exact(self, arrays: list[Array]) -> dict[str, Array]:
+        """Return the ground truth of the outputs in float64. What the problem's definition does not give is what its
+        model gives."""
+        values = self._in_float64(arrays, Arithmetic(), self.defined(doubled(self._copied())))
         if not self.outputs.keys() <= values.keys():
-            values = {**self._in_float64(arrays, arithmetic, self._copied()), **_without_gradients(values)}
-        return values, arithmetic.shortened
+            values = {**self._in_float64(arrays, Arithmetic(), self._copied()), **_without_gradients(values)}
+        return values
 
     def emulations(
         self, arrays: list[Array], precision: Sequence[str] = (), realisation: int = 0
@@ -373,7 +361,7 @@ class ProblemWorkload(Subject):
     def _float64_graph(self, arrays: list[Array], moved: str = "", distance: Any = None) -> outputs.Graph:
         """Return the graph of a float64 call, with one argument or parameter moved by a distance."""
         model = doubled(self._copied())
-        given = operator_problem.laid_out(self.operator, self._doubles(arrays), True)
+        given = lay_out(self.operator, self._doubles(arrays), True)
         if moved:
             with torch.no_grad():
                 {**outputs.by_argument(model, given), **dict(model.named_parameters())}[moved].add_(distance)
@@ -386,22 +374,10 @@ class ProblemWorkload(Subject):
 
     def alike(self, arrays: list[Array], _output: str = "") -> list[tuple[str, Array]]:
         """Return (name, values) of the inputs that have the output's shape and dtype."""
-        named = [(str(place), array) for place, array, dtype in self._tensors(arrays) if dtype == self.out_dtype]
+        assert isinstance(arrays, Inputs)
+        pairs = enumerate(zip(tensors.flat(arrays.values), arrays))
+        named = [(str(at), array) for at, (tensor, array) in pairs if tensors.dtype_name(tensor) == self.out_dtype]
         return self._alike(named, self.shape, self.out_dtype)
-
-    def ignoring(self, arrays: list[Array]) -> Iterator[tuple[str, list[Array]]]:
-        """Yield (name, inputs of which that one, of booleans, is true everywhere)."""
-        assert isinstance(arrays, Inputs)
-        for place, array, dtype in self._tensors(arrays):
-            if dtype == "bool":
-                others = [*arrays[:place], np.ones_like(array), *arrays[place + 1 :]]
-                yield str(place), with_arrays(arrays, others)
-
-    def _tensors(self, arrays: list[Array]) -> Iterator[tuple[int, Array, str]]:
-        """Yield (place, array, dtype) of each input."""
-        assert isinstance(arrays, Inputs)
-        for place, (tensor, array) in enumerate(zip(tensors.flat(arrays.values), arrays)):
-            yield place, array, tensors.dtype_name(tensor)
 
 
 def _agrees_where_finite(own: Array, formula: Array) -> bool:
@@ -462,7 +438,7 @@ class ModelReference:
         return self.workload.bind(self.model, arguments)[0]
 
     def graph(self, arguments: list[Any]) -> outputs.Graph:
-        given = operator_problem.laid_out(self.workload.operator, arguments)
+        given = lay_out(self.workload.operator, arguments)
         return outputs.graph(self.workload.directions, self.model, given, writes=self.workload.writes)
 
     def judged(self, arguments: list[Any]) -> outputs.Outputs:

@@ -60,7 +60,7 @@ def _traced(
     device = kernel.device
     with operators.running(path) as numbers:
         made = load_kernel(kernel, workload)
-        assert isinstance(made, kernels.Model) and isinstance(workload, problem.ProblemWorkload)
+        assert isinstance(made, kernels.ModelKernel) and isinstance(workload, problem.ProblemWorkload)
         own, models = tensors.drawn(device), workload.drawn_by_model(device)
         if models is not None and not made.given:  # stored weights take the place of what was drawn
             result.draws_as_model = own == models

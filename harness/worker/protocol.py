@@ -85,6 +85,7 @@ class DifferenceKind(str, enum.Enum):
 
 TRUTH = "truth"  # the stored float64 result of the output that stands for all
 GRADIENT = "grad of "  # begins the name of an output that is a gradient
+WRITTEN = "written to "  # begins the name of an output that a model leaves in one of its inputs
 OF_OUTPUT = "truth of "  # begins the name of that of another output
 RULES = ("rounding", "kernelbench", "strict")
 # Where Inductor and Triton keep what they compiled at run time: variable to a folder's name.

@@ -8,7 +8,7 @@ from typing import Any, Callable, ContextManager, Iterable, Iterator, Protocol, 
 
 import torch
 
-from . import blame, operator_problem, outputs, protocol, tensors, wire
+from . import blame, outputs, problem_files, protocol, tensors, wire
 from .blame import enters_subject
 
 # What must be in the name of an operator that ran, for the forced backend to have run.
@@ -140,7 +140,7 @@ class SdpaReference:
 @enters_subject
 def compile_forward(model: Any) -> None:
     """Its calls go through torch.compile from now on. It stays the same object, with its own names of parameters."""
-    model.forward = torch.compile(model.bound() if isinstance(model, operator_problem.Operator) else model.forward)
+    model.forward = torch.compile(model.bound() if isinstance(model, problem_files.OperatorModel) else model.forward)
 
 
 def plain(function: str) -> str:

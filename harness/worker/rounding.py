@@ -182,7 +182,7 @@ class Ruler:
     def norms(self, got: Array | Block, enough: Norms | None = None) -> Norms:
         """Those of `got` [like the truth, or a function of a slice of rows and one of columns], over elements that are
         finite in both. With `enough`, a value for each norm, they need not grow beyond one of them."""
-        sums = Sums(self)
+        sums = ErrorSums(self)
         found = got if callable(got) else block_of(got)
         with np.errstate(invalid="ignore", over="ignore"):
             for rows, columns in blocks(self.rows.shape):
@@ -201,7 +201,7 @@ class Ruler:
         return dtypes.quantise(np.ascontiguousarray(values, np.float64), self.dtype)
 
 
-class Sums:
+class ErrorSums:
     """What the norms need, added up block by block; elements that do not count have a difference of zero."""
 
     def __init__(self, ruler: Ruler) -> None:

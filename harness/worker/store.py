@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from . import blame, kernels, operator_problem, outputs, problem_files, protocol, tensors, wire
+from . import blame, kernels, outputs, problem_files, protocol, tensors, wire
 from .blame import enters_subject
 
 INDEX = "index.json"
@@ -31,7 +31,7 @@ def store(request: wire.StoreRequest) -> wire.StoreResult:
         model = _model(module, initial, dtype)
         state = {name: writer.encode(value, "weight") for name, value in model.state_dict().items()}
         sets, note, inputs = _inputs(module, request, writer)
-        returned, writes = _outputs(model, operator_problem.laid_out(request.operator, inputs))
+        returned, writes = _outputs(model, problem_files.lay_out(request.operator, inputs))
         index = {
             "seed": request.seed,
             "init": [writer.encode(item, "init") for item in initial],

@@ -50,7 +50,7 @@ class Target:
     most_output_bytes = 1 << 32
 
     def __init__(
-        self, request: wire.TimeRequest, workload: Workload, fresh: Fresh, peer: Peer, row: wire.Timing
+        self, request: wire.TimeRequest, workload: Workload, fresh: Fresh, peer: Peer, row: wire.TargetTiming
     ) -> None:
         self.request, self.workload, self.fresh, self.peer, self.row = request, workload, fresh, peer, row
         self.in_kernels_process = is_in_kernels_process(row.target)
@@ -237,7 +237,7 @@ class Target:
             self._deliver(self.counted)
         self.copy_as_much(references)
         self.sampling_s = sum(self.all_ns) / 1e9
-        told = self.peer.read(wire.Told, self.peer.ask(channel.TELL))
+        told = self.peer.read(wire.ProcessUse, self.peer.ask(channel.TELL))
         found += self._asking(references)
         asking_ns = min(found)  # the least: a machine that is busy makes calls longer by it, and none shorter
         error_ns = statistics.median(found) - asking_ns
@@ -250,7 +250,7 @@ class Target:
             self.late = self.counted.lateness()
         self._check_threads(told)
 
-    def _check_threads(self, told: wire.Told) -> None:
+    def _check_threads(self, told: wire.ProcessUse) -> None:
         """Native kernels may bring threads of their own; a solution in Python takes PyTorch's."""
         asked = self.request.threads
         if self.workload.problem is not None and told.threads != asked:

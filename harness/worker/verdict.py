@@ -1,19 +1,155 @@
-"""Status and one sentence from what was counted; pure."""
+"""What is seen of each trial, and what follows from all of them: counts, a status and one sentence.
+
+Pure: nothing here runs a target, and nothing needs PyTorch.
+"""
 
 from __future__ import annotations
 
 import collections
-from typing import Collection, Iterable, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Collection, Iterable, Mapping, NamedTuple, Sequence, Tuple
 
-from . import agreement, power, protocol, rounding, wire
+import numpy as np
+
+from . import agreement, dtypes, power, protocol, rounding, wire
+
+if TYPE_CHECKING:
+    from .inputs import Shape
+    from .judging import TargetOutput
+    from .rounding import Norms
+    from .truth import Exact
+    from .workload import WorkloadTrial
 
 Judged = Tuple[wire.RecipeResult, wire.TargetResult]
+
+# -- one trial --------------------------------------------------------------------------------------------
+
+
+class Part(NamedTuple):
+    """What is kept of one of a target's outputs of one trial."""
+
+    dtype: str
+    shape: Shape
+    layout: str
+    sha256: str
+    apart: tuple[float, float | None] | None  # how far its second run is from its first, where it has other bits
+    truth: agreement.Compared | None
+    leaves_range: bool  # `rounding.ErrorScale` of its truth
+
+
+class Seen(NamedTuple):
+    """What is kept of one target's outputs of one trial."""
+
+    parts: dict[str, Part]
+    mutated: bool
+    unwritten: bool
+
+    @property
+    def sha256(self) -> str:
+        """Return the digest of what is returned; of what is written to inputs where that is all."""
+        returned = {name: part for name, part in self.parts.items() if not name.startswith(protocol.WRITTEN)}
+        digests = [part.sha256 for part in (returned or self.parts).values()]
+        return digests[0] if len(digests) == 1 else protocol.digest(digests)
+
+    @property
+    def apart(self) -> tuple[float, float | None] | None:
+        """Return how far two runs are apart, of the output that is furthest from itself."""
+        return max((part.apart for part in self.parts.values() if part.apart), key=lambda each: each[0], default=None)
+
+
+class TrialRow(NamedTuple):
+    """Everything about one trial: numbers and digests alone."""
+
+    input_sha256: str
+    pairs: dict[tuple[str, str], agreement.Compared]
+    seen: dict[str, Seen]
+    truth_sha256: str
+    costs: Norms
+    would_pass: list[str]  # the precision at which a failing output would pass
+
+
+def look(output: TargetOutput, own: Exact | None, trial: WorkloadTrial, limits: Mapping[str, float]) -> Part:
+    """Return what is seen of one output, by its truth where there is one. Indices that choose equal elements of an
+    input are as right as the truth's."""
+    value = output.values
+    again = None if output.again is None else dtypes.decode(output.again, output.dtype)
+    truth = None
+    if own is not None and own.values.shape == value.shape:
+        if output.dtype not in dtypes.FLOATING and not np.array_equal(value, own.values):
+            dtype = trial.workload.dtype
+            sources = [dtypes.decode(a, dtype) for a in trial.sources if a.dtype == dtypes.STORAGE[dtype]]
+            if agreement.chooses_alike(sources, value, own.values):
+                value = own.values
+        truth = agreement.compare_both(value, again, own.values, limits, own.error_scale)
+    apart = None
+    if again is not None:
+        between = (own.values, own.error_scale) if own is not None else ()
+        apart = agreement.apart(value, again, *between)
+    leaves_range = own is not None and own.error_scale.leaves_range
+    return Part(output.dtype, output.array.shape, output.layout, output.sha256, apart, truth, leaves_range)
+
+
+# -- all trials of a recipe -------------------------------------------------------------------------------
+
+
+def describe_output(name: str, trials: Sequence[Part]) -> wire.OutputResult:
+    """Return what is recorded of one of several outputs."""
+    first, compared = trials[0], [part.truth for part in trials if part.truth is not None]
+    return wire.OutputResult(
+        name=name,
+        dtype=first.dtype,
+        shape=list(first.shape),
+        layout=", ".join(dict.fromkeys(part.layout for part in trials)),
+        output_sha256=[part.sha256 for part in trials],
+        repeats_differ=sum(part.apart is not None for part in trials),
+        truth=agreement.combine(protocol.TRUTH, compared) if len(compared) == len(trials) else None,
+    )
+
+
+def summarise_target(
+    result: wire.TargetResult, rows: Sequence[TrialRow], trials: int, request: wire.JudgeRequest
+) -> wire.TargetResult:
+    """Fill in what all trials of one target say, and judge it."""
+    name = result.target
+    is_kernel = name == protocol.KERNEL
+    _count(result, [row.seen[name] for row in rows])
+    for other in [protocol.TRUTH, *(request.references if is_kernel else ())]:
+        found = [row.pairs[name, other] for row in rows if (name, other) in row.pairs]
+        if len(found) == trials:
+            result.against.append(agreement.combine(other, found))
+    if is_kernel:
+        result.nearer_to = nearer([row.pairs for row in rows], [item.against for item in result.against[1:]])
+    deterministic = is_kernel and request.deterministic
+    result.status, result.message = describe_target(result, trials, request.decides, request.limits, deterministic)
+    bad = [part for part in result.outputs if part.truth and part.truth.passed.get(request.decides) != trials]
+    faulty = [part.name or "output" for part in bad]
+    if 0 < len(faulty) < len(result.outputs) and result.status == protocol.WRONG:
+        result.message += f" ({', '.join(faulty)})"
+    would = next((row.would_pass for row in rows if row.would_pass), None)
+    if is_kernel and would:
+        result.message += f"; it would pass as declared {spelled(would)}"
+    return result
+
+
+def _count(result: wire.TargetResult, seen: Sequence[Seen]) -> None:
+    apart = [each.apart for each in seen if each.apart is not None]
+    result.output_sha256 = [each.sha256 for each in seen]
+    result.repeats_differ = len(apart)
+    result.repeats_max_abs = max((size for size, _ in apart), default=None)
+    result.repeats_max_units = max((units for _, units in apart if units is not None), default=None)
+    result.inputs_mutated = sum(each.mutated for each in seen)
+    result.unwritten_trials = sum(each.unwritten for each in seen)
+    result.leaves_range = sum(any(part.leaves_range for part in each.parts.values()) for each in seen)
+    first = seen[0].parts
+    result.writes = [part[len(protocol.WRITTEN) :] for part in first if part.startswith(protocol.WRITTEN)]
+    if result.target == protocol.MODEL or len(first) > 1:
+        parts = [part for part in first if all(part in each.parts for each in seen)]
+        result.outputs = [describe_output(part, [each.parts[part] for each in seen]) for part in parts]
 
 
 def describe_target(
     result: wire.TargetResult, trials: int, decides: str, limits: Mapping[str, float], deterministic: bool = False
 ) -> tuple[protocol.Status, str]:
-    """(status, message) of a target on a recipe, whose agreements are complete.
+    """Return (status, message) of a target on a recipe, whose agreements are complete.
 
     Other bits from run to run are a property, and no fault, where all of them pass: sums whose order is not fixed round
     otherwise each time. `deterministic`: the same bits were asked for."""
@@ -45,7 +181,7 @@ def describe_target(
 
 
 def describe_repeats(differ: int, trials: int, units: float | None) -> str:
-    """In how many trials the second run gave other bits, and how far apart they are; empty where in none."""
+    """Return in how many trials the second run gave other bits, and how far apart they are; empty where in none."""
     if not differ:
         return ""
     size = "" if units is None else f", at most {units:.3g} units apart"
@@ -64,7 +200,7 @@ def _largest(against: wire.Agreement) -> str:
 
 
 def spelled(precision: Collection[str]) -> str:
-    """What is declared, as in matrix.yaml."""
+    """Return what is declared, as in matrix.yaml."""
     parts = ["products: tf32"] if rounding.TF32_MATMUL in precision else []
     parts += ["products: tf32x3"] if rounding.TF32X3_MATMUL in precision else []
     parts += ["sums: float16"] if rounding.FLOAT16_SUMS in precision else []
@@ -74,7 +210,8 @@ def spelled(precision: Collection[str]) -> str:
 def describe_validation(
     recipes: Iterable[wire.RecipeResult], decides: str, no_truth: str = "", subject: str = protocol.KERNEL
 ) -> tuple[protocol.Status, str]:
-    """(status, message) of the subject over all recipes. What passes is undecidable where what is wrong would too."""
+    """Return (status, message) of the subject over all recipes. What passes is undecidable where what is wrong would
+    too."""
     kernels = [(r, t) for r in recipes for t in r.targets if t.target == subject]
     if not kernels:
         return protocol.NOT_RUN, f"no output of the {subject} to judge"
@@ -103,7 +240,7 @@ def find_fault(recipes: Iterable[wire.RecipeResult], subject: str) -> protocol.F
 
 
 def _decided(kernels: Iterable[Judged], decides: str, no_truth: str, said: str) -> tuple[protocol.Status, str]:
-    """Of what passes: `said` with it, unless nothing is decided by that."""
+    """Return the status of what passes, and `said` with it, unless nothing is decided by that."""
     for recipe, kernel in kernels:
         why = power.undecidable(recipe.power)
         if decides == "rounding" and all(item.against != protocol.TRUTH for item in kernel.against):
@@ -121,7 +258,8 @@ def _decided(kernels: Iterable[Judged], decides: str, no_truth: str, said: str) 
 
 
 def nearer(rows: Iterable[Mapping[tuple[str, str], agreement.Compared]], references: Sequence[str]) -> dict[str, int]:
-    """Trials by the reference with the smallest mean difference; of equals the first in the request's order."""
+    """Return the number of trials by the reference with the smallest mean difference; of equals the first in the
+    request's order."""
     counts: collections.Counter[str] = collections.Counter()
     for pairs in rows:
         found = [pairs[protocol.KERNEL, name] for name in references]

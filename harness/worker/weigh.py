@@ -35,7 +35,9 @@ def weigh(request: wire.WeighRequest) -> wire.WeighResult:
     with concurrent.futures.ThreadPoolExecutor(max(1, request.threads)) as pool:
         cache = truth.Cache(request.truth_dir, pool.map)
         for (recipe, _, trial), jobs in wanted.items():
-            made = workloads.Trial(workload.of_sizes(jobs[0].sizes).on(recipe), recipe, trial, request.seed, cache)
+            made = workloads.WorkloadTrial(
+                workload.of_sizes(jobs[0].sizes).on(recipe), recipe, trial, request.seed, cache
+            )
             if workload.problem is not None and workload.shape is None:
                 _learn_shape(workload, made.arrays)
             precision = judged_as(request, workload, protocol.KERNEL)
@@ -54,7 +56,7 @@ def _scales(
     workload: workloads.Workload, trial: int, request: wire.WeighRequest, cache: truth.Cache, exact: truth.Exact
 ) -> bool:
     """Whether the truth on smaller inputs is that on the full ones, scaled: then it is the same question."""
-    full = workloads.Trial(workload, protocol.RECIPES[0], trial, request.seed, cache).truth()
+    full = workloads.WorkloadTrial(workload, protocol.RECIPES[0], trial, request.seed, cache).truth()
     if full is None:
         return False
     return agreement.is_scaled(full.values, exact.values, request.limits, exact.error_scale)
@@ -103,7 +105,7 @@ class Weighed:
         self.result = wire.WeighedJob(protocol.OK, number=self.result.number)
         self.result.fail(error)
 
-    def add(self, trial: workloads.Trial, exact: Exacts, known: Known) -> None:
+    def add(self, trial: workloads.WorkloadTrial, exact: Exacts, known: Known) -> None:
         """Read and judge one trial's outputs. `known` are the verdicts on outputs of this trial, by digest."""
         if self.result.status != protocol.OK:
             return

@@ -359,9 +359,8 @@ class TargetResult(Outcome):
 class KnownWrong(Reply):
     """A known wrong answer that the judge made from the truth of the first trial, and whether the rule saw it."""
 
-    kind: str  # zeros, input, previous, stale, short, ignored, scaled, added or row
+    kind: str  # zeros, input, stale, scaled or row
     name: str
-    size: Optional[float]  # of what comes in sizes: a share
     seen: bool
     norm: str = ""  # the one that it is furthest beyond
     units: Optional[float] = None  # at least, where it was seen
@@ -386,7 +385,7 @@ class RecipeResult(Reply):
     formulas: Dict[str, bool] = field(default_factory=dict)
 
 
-class Memory(Reply):
+class CallMemory(Reply):
     """Of a target's calls in a process that called nothing before: bytes above what that had with its inputs."""
 
     # most at once, with the output. On the CPU resident memory, in any but the first call; on a GPU what PyTorch's
@@ -398,7 +397,7 @@ class Memory(Reply):
     outside_bytes: Optional[int] = None
 
 
-class Timing(Outcome):
+class TargetTiming(Outcome):
     """One target of one workload in one launch. Samples are in measured order. A reference's backward pass by itself is
     a target of its own, such as math.backward."""
 
@@ -441,7 +440,7 @@ class Timing(Outcome):
     # less are not believed
     ordered_us: Optional[float] = None
     hot_ordered_us: Optional[float] = None  # the same, hot
-    memory: Optional[Memory] = None  # None where it was not measured, as in records from before it was
+    memory: Optional[CallMemory] = None  # None where it was not measured, as in records from before it was
     memory_message: str = ""  # why it was not
     # of a control: samples of the same reference in the references' process, in turns
     beside_us: List[float] = field(default_factory=list)
@@ -738,7 +737,7 @@ class TimeResult(Outcome):
     # on the CPU: how many its own process kept busy at its end, while nothing was called
     idle_processors: Optional[float] = None
     sampling_s: Optional[float] = None  # time in which calls were warmed up or sampled
-    timings: List[Timing] = field(default_factory=list)
+    timings: List[TargetTiming] = field(default_factory=list)
 
 
 class OpenOrder(Request):
@@ -778,8 +777,8 @@ class CopyOrder(Request):
     contiguous: bool
 
 
-class Told(Reply):
-    """What a process says that it used: `harness.schema.records.Timing` and `LaunchRecord` say what it is."""
+class ProcessUse(Reply):
+    """What a process says that it used: `harness.schema.records.TargetTiming` and `LaunchRecord` say what it is."""
 
     busy_processors: float
     switches_per_ms: float

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
-from harness.schema.records import LaunchRecord, Timing
+from harness.schema.records import LaunchRecord, TargetTiming
 from harness.worker import protocol
 from reports import model
 from reports.attribute import thresholds
@@ -117,13 +117,13 @@ class TimeChange:
         one, two = self.threads
         return one if one == two else None
 
-    def timings(self, cell: CellFacts, environment: str) -> list[tuple[LaunchRecord, Timing]]:
+    def timings(self, cell: CellFacts, environment: str) -> list[tuple[LaunchRecord, TargetTiming]]:
         """Of all launches that measured this cell."""
         key = (environment, cell.timed_with, self.case.device)
         launches = self.case.evidence.launch_records.get(key, [])
         return [(launch, timing) for launch in launches for timing in launch.timings if timing.status == "ok"]
 
-    def of_calls(self, cell: CellFacts, read: Callable[[LaunchRecord, Timing], float | None]) -> Sides | None:
+    def of_calls(self, cell: CellFacts, read: Callable[[LaunchRecord, TargetTiming], float | None]) -> Sides | None:
         """What is read of one target's timings, by launch, on both sides; None where too few recorded it."""
         target = cell.target + (protocol.BACKWARD if self.mode == model.BACKWARD else "")
         base, this = (
@@ -156,7 +156,7 @@ class TimeChange:
         return True
 
 
-def _processors_at_work(launch: LaunchRecord, timing: Timing) -> float | None:
+def _processors_at_work(launch: LaunchRecord, timing: TargetTiming) -> float | None:
     busy = timing.busy_processors
     return None if busy is None else max(0.0, busy - (launch.idle_processors or 0.0))
 

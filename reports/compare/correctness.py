@@ -129,7 +129,6 @@ def side(evidence: Evidence, cell: Cell, target: str) -> CorrectnessSide:
         off_stream=is_kernel and bool(evidence.escaping(cell)),
         operators=sorted({operator for _, result in results for operator in result.operators}),
         unseen=properties.undetected_text(record),
-        smallest=", ".join(properties.smallest_detected(record)),
         precision=properties.precision_text(precision),
         choice=record.choice if is_kernel else "",
         nearer_to={

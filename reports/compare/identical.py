@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from harness.schema.records import LaunchRecord, Timing
+from harness.schema.records import LaunchRecord, TargetTiming
 from harness.worker import protocol
 from reports.compare.latency import median_interval
 from reports.load.evidence import Evidence
@@ -70,7 +70,7 @@ class IdenticalControl:
 
 def controls_of(evidence: Evidence) -> list[IdenticalControl]:
     """Return the control of each environment and device whose replicates have one."""
-    rows: dict[tuple[str, str], list[tuple[LaunchRecord, Timing]]] = {}
+    rows: dict[tuple[str, str], list[tuple[LaunchRecord, TargetTiming]]] = {}
     for (environment, _, device), launches in evidence.launch_records.items():
         for launch in launches:
             for timing in launch.timings:
@@ -86,7 +86,7 @@ def blocked_places(evidence: Evidence) -> dict[tuple[str, str], str]:
 
 
 def _control(
-    environment: str, device: str, rows: Sequence[tuple[LaunchRecord, Timing]], confidence: float
+    environment: str, device: str, rows: Sequence[tuple[LaunchRecord, TargetTiming]], confidence: float
 ) -> IdenticalControl:
     pairs = [(timing.samples_us, timing.beside_us) for _, timing in rows]
     pairs += [(timing.hot_us, timing.hot_beside_us) for _, timing in rows]

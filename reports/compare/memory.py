@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
-from harness.schema.records import Memory as Measured
+from harness.schema.records import CallMemory
 from harness.schema.run_records import Cell
 from harness.stats import decide
 from harness.stats.peaks import FLOOR_BYTES, counted
@@ -58,7 +58,7 @@ def side(evidence: Evidence, cell: Cell, target: str) -> MemorySide:
         message = f"{NOT_MEASURED}: {why}" if why else NOT_MEASURED
         return MemorySide(environment=cell.environment, status="not_run", message=message, measured_with=measured_with)
 
-    def middle(read: Callable[[Measured], int | None]) -> float | None:
+    def middle(read: Callable[[CallMemory], int | None]) -> float | None:
         values = [value for _, measured in found if (value := read(measured)) is not None]
         return median(values) if values else None
 

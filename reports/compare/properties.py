@@ -1,6 +1,6 @@
 """What validation says besides right and wrong: which wrong answers it would detect, and whether bits repeat. Pure.
 
-A wrong answer is detected where one of a workload's recipes detects it; of those of several sizes, the smallest counts.
+A wrong answer is detected where one of a workload's recipes detects it.
 
 Sums whose order is not fixed (atomic additions, split-K) round differently each time. Every run of a trial is held
 against the rule, so what is right here is right in each; only `deterministic: true` in matrix.yaml makes it a failure.
@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 
-from harness.schema.records import DEVICES, KnownWrong, ValidationRecord
+from harness.schema.records import DEVICES, ValidationRecord
 from harness.worker import protocol
 from reports.load.evidence import Evidence
 from reports.model import Comparison, CorrectnessSide
@@ -26,26 +26,17 @@ PRECISIONS = {
 }
 
 
-def _answers(record: ValidationRecord) -> dict[str, tuple[KnownWrong, bool]]:
-    """By name: a known wrong answer, and whether any recipe detected it."""
-    found: dict[str, tuple[KnownWrong, bool]] = {}
+def _answers(record: ValidationRecord) -> dict[str, bool]:
+    """Return whether any recipe detected a known wrong answer, by its name."""
+    found: dict[str, bool] = {}
     for recipe in record.recipes:
         for wrong in recipe.power:
-            found[wrong.name] = wrong, wrong.seen or (wrong.name in found and found[wrong.name][1])
+            found[wrong.name] = wrong.seen or found.get(wrong.name, False)
     return found
 
 
 def undetected(record: ValidationRecord) -> list[str]:
-    return [name for name, (_, seen) in _answers(record).items() if not seen]
-
-
-def smallest_detected(record: ValidationRecord) -> list[str]:
-    """The smallest of each kind that comes in sizes."""
-    by_kind: dict[str, list[tuple[float, str]]] = {}
-    for wrong, seen in _answers(record).values():
-        if seen and wrong.size is not None:
-            by_kind.setdefault(wrong.kind, []).append((wrong.size, wrong.name))
-    return [min(sizes, key=lambda each: each[0])[1] for sizes in by_kind.values()]
+    return [name for name, seen in _answers(record).items() if not seen]
 
 
 def undetected_text(record: ValidationRecord) -> str:
@@ -65,8 +56,6 @@ def blind_spots(evidence: Evidence) -> list[str]:
     for record in evidence.validations.values():
         if missed := undetected(record):
             sentence = f"validation would not detect {', '.join(missed)}"
-            if best := smallest_detected(record):
-                sentence += f" (smallest detected: {', '.join(best)})"
             places = found.setdefault((record.workload, sentence), [])
             if record.device not in places:
                 places.append(record.device)

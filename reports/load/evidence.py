@@ -27,7 +27,7 @@ from harness.schema.records import (
     CrossingRecord,
     LaunchRecord,
     Outcome,
-    Timing,
+    TargetTiming,
     ValidationRecord,
 )
 from harness.schema.run_records import Cell, KernelInfo, RunRecord, WorkloadInfo
@@ -74,7 +74,7 @@ class Evidence:
         every = self.launch_records.get((cell.environment, cell.kernel, cell.device), [])
         return [launch for launch in every if not launch.workloads or cell.workload in launch.workloads]
 
-    def escaping(self, cell: Cell) -> list[Timing]:
+    def escaping(self, cell: Cell) -> list[TargetTiming]:
         """The kernel's timings on that workload, of all launches, whose calls put their work on another stream."""
         return [
             timing
@@ -82,13 +82,13 @@ class Evidence:
             if escapes(timing)
         ]
 
-    def timings(self, *key: str) -> list[tuple[LaunchRecord, Timing]]:
+    def timings(self, *key: str) -> list[tuple[LaunchRecord, TargetTiming]]:
         """By environment, kernel, device, workload and target, in block order."""
         return self._timings.get(key, [])
 
     @cached_property
-    def _timings(self) -> dict[tuple[str, ...], list[tuple[LaunchRecord, Timing]]]:
-        found: dict[tuple[str, ...], list[tuple[LaunchRecord, Timing]]] = {}
+    def _timings(self) -> dict[tuple[str, ...], list[tuple[LaunchRecord, TargetTiming]]]:
+        found: dict[tuple[str, ...], list[tuple[LaunchRecord, TargetTiming]]] = {}
         for key, launches in self.launch_records.items():
             for launch in launches:
                 for timing in launch.timings:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from statistics import median
 from typing import NamedTuple
 
-from harness.schema.records import LaunchRecord, Memory, Status, Timing
+from harness.schema.records import CallMemory, LaunchRecord, Status, TargetTiming
 from harness.stats.medians import COLD, HOT, time_us
 from harness.worker.protocol import Fault
 
@@ -32,7 +32,7 @@ class Launch(NamedTuple):
     sm_mhz: float | None
     throttled: int
     capped: int = 0
-    memory: Memory | None = None
+    memory: CallMemory | None = None
     memory_message: str = ""
 
     def time_us(self, mode: str) -> float | None:
@@ -43,7 +43,7 @@ class Launch(NamedTuple):
 Key = tuple[str, str, str, str, str]  # environment, kernel, device, workload, target
 
 
-def escapes(timing: Timing) -> bool:
+def escapes(timing: TargetTiming) -> bool:
     """Whether the work of a call was put on another stream than the one that the call was given."""
     return timing.escaped is True or (timing.escaped is None and UNWRITTEN in timing.hot_message)
 
@@ -58,7 +58,7 @@ def group_launches(records: Iterable[LaunchRecord]) -> dict[Key, list[Launch]]:
     return groups
 
 
-def _launch(record: LaunchRecord, timing: Timing) -> Launch:
+def _launch(record: LaunchRecord, timing: TargetTiming) -> Launch:
     """A time that is not positive is no time: the clock is broken."""
     status, message, hot_message = timing.status, timing.message, timing.hot_message
     if status == "ok" and not (timing.samples_us and min(timing.samples_us) > 0):

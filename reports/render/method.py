@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.config.matrix import parse_matrix
 from harness.errors import InputError
-from harness.schema.records import Timing
+from harness.schema.records import TargetTiming
 from harness.stats.decide import POWER
 from harness.stats.effects import BIWEIGHT_BLOCKS
 from reports.compare.gpus import gpu_launches
@@ -57,7 +57,7 @@ def refused(matrix_text: str) -> str:
     return ""
 
 
-def confirmed(timings: Sequence[Timing]) -> str:
+def confirmed(timings: Sequence[TargetTiming]) -> str:
     """What orders take, as shares of the kernels' own times on a GPU."""
     shares = {
         "cold": [t.ordered_us / statistics.median(t.samples_us) for t in timings if t.ordered_us and t.samples_us],

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.schema.records import Timing
+from harness.schema.records import TargetTiming
 from harness.worker import codec
 from tests.candidates.corpus.templates import CHAIN
 from tests.conftest import ROOT
@@ -360,7 +360,7 @@ def check_cheat(case: Cheat, seen: dict[str, Any], device: str) -> None:
     assert case.said in seen["message"]
     if case.said:
         return
-    rows = {row.target: row for row in (codec.checked(Timing, row, "timing") for row in seen["timings"])}
+    rows = {row.target: row for row in (codec.checked(TargetTiming, row, "timing") for row in seen["timings"])}
     kernel, model = rows["kernel"], rows["model"]
     assert model.status == "ok"
     if case.timed:

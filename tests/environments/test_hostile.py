@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.executors.process import LOG_LIMIT_BYTES
-from harness.schema.records import LaunchRecord, Timing, ValidationRecord
+from harness.schema.records import LaunchRecord, TargetTiming, ValidationRecord
 from harness.schema.run_records import RunRecord
 from harness.schema.storage import Run, load_record
 from tests.candidates.hostile import HOSTILE, IN_SANDBOXES, SCRIPT, SLEEP_S, check_launch, check_validation, files_of
@@ -62,7 +62,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     return start(project, "matrix", "--launches=1", "--device=cpu", "--no-check")
 
 
-def launch_of(run: Run, name: str) -> tuple[LaunchRecord, Timing | None]:
+def launch_of(run: Run, name: str) -> tuple[LaunchRecord, TargetTiming | None]:
     launch = next(x for x in run.launches() if x.kernel == name)
     return launch, next((t for t in launch.timings if t.target == "kernel"), None)
 

@@ -75,7 +75,7 @@ def test_what_is_wrong_fails_and_the_model_itself_passes(
     assert found["kernel"].passed["rounding"] == 0 and found["kernel"].max_units > 8
     assert found["model"].passed["rounding"] == 2 and found["model"].max_units < 2
     power = {wrong.name: wrong for wrong in result["recipes"][0].power}
-    assert power["zeros"].seen and len(power) >= 9
+    assert power["zeros"].seen and len(power) >= 4
 
 
 @pytest.mark.parametrize("solution", [ONE_BY_ONE, SPLIT, "x @ y"], ids=["one by one", "split", "as PyTorch does"])
@@ -85,7 +85,6 @@ def test_the_order_of_additions_is_no_fault(environments: list[Environment], tmp
         result = judged(environment, "float32", "x @ y", PRODUCT, solution, folder)
         assert result["status"] == "ok", result["message"]
         assert agreements(result)["kernel"].max_units < 2.5
-        assert "sums without one term" not in [w.name for w in result["recipes"][0].power if not w.seen]
 
 
 def test_tf32_is_right_where_it_is_declared(environments: list[Environment], tmp_path: Path) -> None:
@@ -134,9 +133,9 @@ def test_outputs_of_all_kinds_have_an_honest_status(
 
 EMPTY = """
 import torch
-from worker import attention_operator, emulation
+from worker import emulation
 query, value = torch.ones(1, 2, 3, 0), torch.arange(24.0).reshape(1, 2, 3, 4)
-with attention_operator.Attention(emulation.Arithmetic()):
+with emulation.Attention(emulation.Arithmetic()):
     found = torch.nn.functional.scaled_dot_product_attention(query, query, value)
 assert torch.allclose(found, value.mean(-2, keepdim=True).expand_as(found)), found
 """
@@ -213,8 +212,8 @@ request = wire.WorkloadRequest(id="w", dtype="float32", recipes={"independent": 
                                head_dim=64, causal=False, scale=0.125)
 asked, limits = workload.parse_workload(request), {"rounding": 1.5, "strict": 1e-3, "kernelbench": 1e-4}
 with tempfile.TemporaryDirectory() as folder:
-    trial = workload.Trial(asked, "independent", 0, 0, truth.Cache(folder))
-    found = {"": judging.Output(asked.emulated(trial.arrays, declared)[""].astype("float32"), "float32")}
+    trial = workload.WorkloadTrial(asked, "independent", 0, 0, truth.Cache(folder))
+    found = {"": judging.TargetOutput(asked.emulations(trial.arrays, declared)[0][""].astype("float32"), "float32")}
     assert judging.would_pass(trial, found, limits, []) == declared
     trial.truth(declared)  # as a reference is judged
     assert judging.would_pass(trial, found, limits, []) == declared

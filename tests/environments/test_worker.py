@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from harness.schema.environment_records import BuildRecord, Observation
-from harness.schema.records import Load, Timing
+from harness.schema.records import Load, TargetTiming
 from harness.worker import codec
 from tests.environments.verbs import REFERENCES, Environment, workload
 
@@ -139,7 +139,7 @@ def test_a_right_kernel_passes_and_is_timed(built: list[Environment]) -> None:
             assert "independent/1/truth" not in arrays
         timed = environment.time(case, ["kernel", *REFERENCES], kernel.output_sha256[:2])
         codec.checked(Load, timed["load"], "load")
-        rows = [codec.checked(Timing, row, "timing") for row in timed["timings"]]
+        rows = [codec.checked(TargetTiming, row, "timing") for row in timed["timings"]]
         assert {row.target for row in rows} == {"kernel", *REFERENCES}
         assert [row.order for row in rows] == [0, 1, 2, 3]
         assert all(row.status == "ok" and len(row.samples_us) >= 5 and min(row.samples_us) > 0 for row in rows)
@@ -147,7 +147,7 @@ def test_a_right_kernel_passes_and_is_timed(built: list[Environment]) -> None:
         measured = [(row.memory, row.memory_message) for row in rows]
         assert all(memory and memory.peak_bytes > memory.kept_bytes >= 0 for memory, _ in measured), measured
         (row,) = environment.time(case, ["kernel"], ["0" * 64], other_bits=False)["timings"]
-        assert codec.checked(Timing, row, "timing").correct is False
+        assert codec.checked(TargetTiming, row, "timing").correct is False
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_outputs_of_timed_calls_are_judged_where_the_kernel_is_not(
     candidate, _ = environment.candidate(case)
     kernel = environment.judge(case, candidate)["recipes"][0].targets[-1]
     timed = environment.time(case, ["kernel"], kernel.output_sha256[:1], fault, other_bits=not asked)
-    (row,) = (codec.checked(Timing, row, "timing") for row in timed["timings"])
+    (row,) = (codec.checked(TargetTiming, row, "timing") for row in timed["timings"])
     assert row.correct is correct and words in row.message and row.status == "ok"
     assert asked or row.checked > 0
 

@@ -10,7 +10,7 @@ from typing import Any
 from harness.schema.records import LaunchRecord
 from harness.schema.storage import Run
 from harness.worker import protocol
-from harness.worker.wire import Timing
+from harness.worker.wire import TargetTiming
 from tests.fault_cases.cases import FaultCase
 
 # Of several workloads the one with the worst status stands for an environment.
@@ -76,12 +76,12 @@ def observed(run: Run, subject: str = protocol.KERNEL) -> Observed:
     )
 
 
-def _time_us(timings: Sequence[Timing]) -> float | None:
+def _time_us(timings: Sequence[TargetTiming]) -> float | None:
     """Return the sum of the medians of all workloads."""
     return sum(statistics.median(timing.samples_us) for timing in timings if timing.samples_us) or None
 
 
-def _peak_bytes(timings: Sequence[Timing]) -> float | None:
+def _peak_bytes(timings: Sequence[TargetTiming]) -> float | None:
     """Return the largest peak."""
     return max((timing.memory.peak_bytes for timing in timings if timing.memory is not None), default=None)
 
@@ -90,7 +90,7 @@ def _median(
     launches: Sequence[LaunchRecord],
     environment: str,
     subject: str,
-    measure: Callable[[Sequence[Timing]], float | None],
+    measure: Callable[[Sequence[TargetTiming]], float | None],
 ) -> float | None:
     """Return the median of a measure over launches; None where none has it."""
     own = [each for each in launches if each.environment == environment and each.status == protocol.OK]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.schema.records import LaunchRecord, Timing
+from harness.schema.records import LaunchRecord, TargetTiming
 from harness.schema.storage import Run, refuse_without_space
 from harness.worker import protocol
 from tests.faults.world import World, contents
@@ -80,7 +80,7 @@ def test_a_full_disk_stops_the_run_and_loses_nothing(tmp_path: Path, undisturbed
 
 
 def test_a_kernel_that_says_that_the_disk_is_full_has_its_row_where_it_is_not_full(tmp_path: Path) -> None:
-    timing = Timing(status="crashed", message="raised OSError: [Errno 28] No space left on device")
+    timing = TargetTiming(status="crashed", message="raised OSError: [Errno 28] No space left on device")
     place = {"environment": "e", "kernel": "k", "device": "cpu", "key": "", "index": 0, "position": 0}
     lie = LaunchRecord(status="ok", started_utc="", duration_s=1, timings=[timing], **place)  # type: ignore[arg-type]
     large, small = tmp_path / "large", tmp_path / "small"

@@ -235,7 +235,7 @@ class MadeUpExecutor(BaseExecutor):
             samples = [share * (100 + int(seed[i : i + 2], 16) / 100) for i in (0, 2, 4)]
             gpu = {"sampled_s": [0.001, 0.002, 0.003], "enqueue_us": [1.0] * 3} if request.device == "cuda" else {}
             timings.append(
-                wire.Timing("ok", workload=workload, target=target, order=order, samples_us=samples, **gpu)  # type: ignore[arg-type]
+                wire.TargetTiming("ok", workload=workload, target=target, order=order, samples_us=samples, **gpu)  # type: ignore[arg-type]
             )
         return wire.TimeResult("ok", threads=request.threads, load=wire.Load(0.0, 0.0, None, None), timings=timings)
 

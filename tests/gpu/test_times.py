@@ -108,10 +108,10 @@ def median_us(samples: list[events.Sample]) -> float:
     return statistics.median(sample.us for sample in samples)
 
 
-def hot(call, expected, call_us: float = 10.0) -> wire.Timing:
+def hot(call, expected, call_us: float = 10.0) -> wire.TargetTiming:
     from harness.worker import graphs
 
-    row = wire.Timing("ok", samples_us=[call_us])
+    row = wire.TargetTiming("ok", samples_us=[call_us])
     graphs.sample(call, expected, wire.SamplingRequest(**TIMING), row)
     return row
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from harness.schema.environment_records import BINDING_OBJECT, BuildRecord
-from harness.schema.records import Agreement, LaunchRecord, Load, RecipeResult, TargetResult, Timing, ValidationRecord
+from harness.schema.records import (
+    Agreement,
+    LaunchRecord,
+    Load,
+    RecipeResult,
+    TargetResult,
+    TargetTiming,
+    ValidationRecord,
+)
 from harness.schema.run_records import WorkloadInfo
 
 PLACE: dict[str, Any] = {"environment": "e", "kernel": "mine", "device": "cpu", "key": "k", "status": "ok"}
@@ -49,12 +57,12 @@ def build(environment: str = "e", code: str = "same", **changes: Any) -> BuildRe
     return BuildRecord(**PLACE | {"environment": environment, "runnable": True, "objects": objects} | changes)
 
 
-def timing(*samples_us: float, **changes: Any) -> Timing:
+def timing(*samples_us: float, **changes: Any) -> TargetTiming:
     values = {"workload": "w", "target": "kernel", "order": 0, "status": "ok", "samples_us": list(samples_us)}
-    return Timing(**values | changes)
+    return TargetTiming(**values | changes)
 
 
-def launch(*timings: Timing, **changes: Any) -> LaunchRecord:
+def launch(*timings: TargetTiming, **changes: Any) -> LaunchRecord:
     load = Load(load_average=0.5, busy_share_others=None, cpu_mhz=None, steal_share=0.0)
     order = {"index": 0, "position": 1, "load": load, "timings": list(timings)}
     return LaunchRecord(**PLACE | WHEN | order | changes)

@@ -20,16 +20,16 @@ from harness.schema.environment_records import (
 )
 from harness.schema.records import (
     Agreement,
+    CallMemory,
     Crossing,
     CrossingRecord,
     GpuWatch,
     LaunchRecord,
     Load,
-    Memory,
     Outcome,
     RecipeResult,
     TargetResult,
-    Timing,
+    TargetTiming,
     ValidationRecord,
     Worst,
 )
@@ -289,7 +289,7 @@ def launch_record(
             samples[len(samples) // 2] = centre
             status = protocol.OK if case.status == protocol.UNDECIDABLE else case.status  # that is timed all the same
             timings.append(
-                Timing(
+                TargetTiming(
                     status=status,
                     message=case.message,
                     workload=workload,
@@ -331,10 +331,10 @@ def launch_record(
     )
 
 
-def _memory(spec: Spec, environment: str, target: str, index: int) -> Memory | None:
+def _memory(spec: Spec, environment: str, target: str, index: int) -> CallMemory | None:
     """A page more or less in every launch, as real ones have."""
     peak, kept = spec.peaks_bytes.get((environment, target), (spec.peak_bytes, 0))
-    return None if peak is None else Memory(peak_bytes=peak + 4096 * (index % 3), kept_bytes=kept)
+    return None if peak is None else CallMemory(peak_bytes=peak + 4096 * (index % 3), kept_bytes=kept)
 
 
 def _busy(spec: Spec, environment: str, target: str) -> float | None:

@@ -66,7 +66,9 @@ def test_items_of_lists_are_named_by_their_index() -> None:
 
 
 def test_a_result_is_read_as_it_was_written_and_its_status_is_a_known_one() -> None:
-    result = wire.TimeResult("ok", load=wire.Load(1.0, None, None, None), timings=[wire.Timing("ok", workload="w")])
+    result = wire.TimeResult(
+        "ok", load=wire.Load(1.0, None, None, None), timings=[wire.TargetTiming("ok", workload="w")]
+    )
     assert codec.read(wire.TimeResult, json.loads(json.dumps(codec.dump(result)))) == result
     with pytest.raises(codec.WireError, match=r"Outcome.status: expected one of ok, wrong, .*, got 'fine'"):
         codec.read(wire.Outcome, {"version": codec.VERSION, "status": "fine"})

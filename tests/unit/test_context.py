@@ -12,7 +12,7 @@ import pytest
 from harness.errors import InfrastructureError
 from harness.run.context import Context
 from harness.schema.environment_records import BuildRecord
-from harness.schema.records import LaunchRecord, Timing
+from harness.schema.records import LaunchRecord, TargetTiming
 from harness.worker import protocol
 from harness.worker.protocol import CRASHED, OK
 
@@ -26,7 +26,7 @@ def test_a_build_that_is_gone_is_no_crash_of_the_kernel(tmp_path: Path, damage: 
     artifact.write_bytes(b"built")
     built = BuildRecord(**PLACE, runnable=True, key="x", status=OK, artifact_sha256=protocol.sha256_file(str(artifact)))
     context: Any = SimpleNamespace(builds={("e", "k", "cpu"): built}, artifact=lambda _built, _key: artifact)
-    row = Timing(workload="w", target="kernel", order=0, status=CRASHED)
+    row = TargetTiming(workload="w", target="kernel", order=0, status=CRASHED)
     crashed = LaunchRecord(**LAUNCH, status=OK, timings=[row])
     Context._refuse_changed(context, crashed)
     damage(artifact)

@@ -11,7 +11,7 @@ import pytest
 
 from harness.config.plan import Plan, PlannedLaunch
 from harness.run.extend import further, rows_of, times_of
-from harness.schema.records import LaunchRecord, Timing
+from harness.schema.records import LaunchRecord, TargetTiming
 from harness.stats.medians import COLD
 from reports.load.evidence import load_evidence
 from reports.render.report import Report
@@ -43,7 +43,7 @@ def noisy(spreads: dict[str, float], ratios: dict[str, float] | None = None, see
 
 def made(launch: PlannedLaunch, time: Time) -> LaunchRecord:
     timings = [
-        Timing(workload="first-fp32", target=target, order=0, status="ok", samples_us=[time(launch, target)])
+        TargetTiming(workload="first-fp32", target=target, order=0, status="ok", samples_us=[time(launch, target)])
         for target in ("kernel", "flash")
         if launch.rows is None or ("first-fp32", target) in launch.rows
     ]

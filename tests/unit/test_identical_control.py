@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.schema.records import Load, Timing
+from harness.schema.records import Load, TargetTiming
 from harness.worker import measuring, wire
 from reports.compare.identical import ControlOutcome, blocked_places, controls_of
 
@@ -18,7 +18,7 @@ def evidence(*ratios: float, busy: float = 0.0, message: str = "") -> Any:
     """A run whose replicates have these ratios of the control's time to the same code's in the other process."""
     launches = []
     for ratio in ratios:
-        timing = Timing(
+        timing = TargetTiming(
             workload="w",
             target="control:model",
             order=0,
@@ -80,7 +80,9 @@ def test_the_control_comes_before_the_kernels_code_is_loaded_and_on_either_side_
 
 def test_the_kernel_is_sampled_in_turns_with_its_first_reference() -> None:
     """The first in the request's order, as the control is, whatever the order in which rows are measured."""
-    rows = [wire.Timing("ok", workload="w", target=target) for target in ("math", "kernel", "flash", "control:flash")]
+    rows = [
+        wire.TargetTiming("ok", workload="w", target=target) for target in ("math", "kernel", "flash", "control:flash")
+    ]
     math, kernel, flash, control = rows
     asked = [["w", target] for target in ("kernel", "flash", "math", "control:flash")]
     assert measuring.pair_of(kernel, rows, asked) == measuring.pair_of(flash, rows, asked) == (kernel, flash)

@@ -14,19 +14,19 @@ from harness.run.context import Store
 from harness.run.launch import Replicate, timing_request
 from harness.run.requests import room_bytes
 from harness.run.throttling import watched_launch
-from harness.schema.records import LaunchRecord, Timing, ValidationRecord
+from harness.schema.records import LaunchRecord, TargetTiming, ValidationRecord
 from harness.schema.storage import Run, from_json_value
 from tests.unit.contexts import FakeContext
 
 ASKED = {("seed-fp32", "kernel"), ("seed-fp32", "flash")}
 
 
-def row(target: str, **changes: Any) -> Timing:
+def row(target: str, **changes: Any) -> TargetTiming:
     values = {"workload": "seed-fp32", "target": target, "order": 0, "status": "ok", "samples_us": [100.0, 120.0]}
-    return Timing(**{**values, "calls_per_sample": 10, **changes})
+    return TargetTiming(**{**values, "calls_per_sample": 10, **changes})
 
 
-def record(*timings: Timing) -> LaunchRecord:
+def record(*timings: TargetTiming) -> LaunchRecord:
     return LaunchRecord(
         environment="e",
         kernel="k",
@@ -55,18 +55,18 @@ def record(*timings: Timing) -> LaunchRecord:
         ([row("kernel", samples_us=[1e308]), row("flash")], "took 2 s in all"),
     ],
 )
-def test_a_launch_gives_what_was_asked_for_in_the_time_that_passed(timings: list[Timing], said: str) -> None:
+def test_a_launch_gives_what_was_asked_for_in_the_time_that_passed(timings: list[TargetTiming], said: str) -> None:
     found = implausible(record(*timings), ASKED)
     assert said in found and bool(found) == bool(said)
 
 
-def cuda_row(target: str = "kernel", **changes: Any) -> Timing:
+def cuda_row(target: str = "kernel", **changes: Any) -> TargetTiming:
     values = {"calls_per_sample": 1, "sampled_s": [500.0, 500.5], "enqueue_us": [5.0, 5.0]}
     values |= {"hot_us": [90.0], "hot_sampled_s": [501.0], "hot_calls_per_sample": 11}
     return row(target, **{**values, **changes})
 
 
-def cuda_record(*timings: Timing) -> LaunchRecord:
+def cuda_record(*timings: TargetTiming) -> LaunchRecord:
     return replace(record(*timings), device="cuda")
 
 

@@ -9,18 +9,18 @@ import pytest
 
 from harness.gpu import Reading
 from harness.run.throttling import judged
-from harness.schema.records import Timing
+from harness.schema.records import TargetTiming
 from harness.stats.medians import COLD, HOT, time_us
 
 CAP, FAST_US, SLOW_US = 0x4, 100.0, 111.0
 SAMPLES = 40
 
 
-def capped_from(first: int, samples: int = SAMPLES, noise: float = 0.0) -> Timing:
+def capped_from(first: int, samples: int = SAMPLES, noise: float = 0.0) -> TargetTiming:
     """Samples that take 11% longer from the first one under the cap on, with the readings that say so."""
     moments = [100 + index * 0.01 for index in range(samples)]
     times = [(FAST_US if index < first else SLOW_US) * (1 + noise * (index % 3 - 1)) for index in range(samples)]
-    timing = Timing(
+    timing = TargetTiming(
         workload="w",
         target="kernel",
         order=0,
@@ -71,5 +71,5 @@ def test_samples_under_the_cap_are_kept_and_marked() -> None:
 )
 def test_times_that_are_not_positive_are_none(changes: dict[str, Any], cold: float | None, hot: float | None) -> None:
     values = {"workload": "w", "target": "kernel", "order": 0, "status": "ok", "samples_us": [3.0, 1.0, 2.0]}
-    timing = Timing(**{**values, "hot_us": [1.0], **changes})
+    timing = TargetTiming(**{**values, "hot_us": [1.0], **changes})
     assert (time_us(timing, COLD), time_us(timing, HOT)) == (cold, hot)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from harness.experiments.run import calls_operators, planned
-from harness.schema.records import Memory
+from harness.schema.records import CallMemory
 from harness.schema.run_records import Thresholds
 from harness.schema.storage import save_record
 from harness.stats.screen import MOST_PROFILES, Profiled, moved, moved_targets
@@ -80,7 +80,7 @@ def test_a_target_whose_memory_moved_is_profiled_though_its_time_stayed() -> Non
     def of(peaks: tuple[int, int]) -> list[float]:
         found = [
             launch(
-                timing(100.0, memory=Memory(peak_bytes=peaks[side] + block, kept_bytes=0)),
+                timing(100.0, memory=CallMemory(peak_bytes=peaks[side] + block, kept_bytes=0)),
                 environment=environment,
                 kernel="k",
                 index=block,

@@ -7,7 +7,7 @@ import pytest
 
 from harness.gpu import Reading
 from harness.run.throttling import judged, names, relative, watched, window
-from harness.schema.records import Timing
+from harness.schema.records import TargetTiming
 
 THERMAL, CAP, IDLE = 0x40, 0x4, 0x1
 
@@ -27,7 +27,7 @@ def readings(*reasons: int, clocks: dict[int, float] | None = None) -> list[Read
     ]
 
 
-def timing(cold: int = 10, hot: int = 0, first_s: float = 100.0, step_s: float = 0.01, **changes: Any) -> Timing:
+def timing(cold: int = 10, hot: int = 0, first_s: float = 100.0, step_s: float = 0.01, **changes: Any) -> TargetTiming:
     """Samples of 10 us that end in the middle between readings."""
     moments = [first_s + i * step_s + 0.005 for i in range(max(cold, hot))]
     values = {
@@ -42,7 +42,7 @@ def timing(cold: int = 10, hot: int = 0, first_s: float = 100.0, step_s: float =
         "hot_us": [8.0] * hot,
         "hot_sampled_s": moments[:hot],
     }
-    return Timing(**{**values, **changes})
+    return TargetTiming(**{**values, **changes})
 
 
 def test_samples_beside_a_throttled_reading_are_left_out_and_counted() -> None:

@@ -106,7 +106,7 @@ class Device(StandIn):
 
 def measured(
     pretended: Any, says_us: float, hot_us: float | None, kernel: Kernel = right, lag_us: float = 0.0
-) -> wire.Timing:
+) -> wire.TargetTiming:
     kernels = Device(pretended, kernel, CALL_US, says_us, hot_us)
     references = Device(pretended, kernel, 0.0, 2.0, None)
     (kernels if lag_us > 0 else references).lag_us = abs(lag_us)
@@ -121,7 +121,7 @@ def measured(
         expected_sha256={"w": [digest()]},
         limits={"w": LIMITS},
     )
-    row = wire.Timing("ok", workload="w", target="kernel")
+    row = wire.TargetTiming("ok", workload="w", target="kernel")
     with ThreadPoolExecutor(1) as pool:
         launch = Measured(request, {"w": NumpyAttention(WORKLOAD)}, references.peer, kernels.peer, pool)
         launch.target_of = pretended.DeviceTarget

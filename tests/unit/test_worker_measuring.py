@@ -120,7 +120,7 @@ class StandIn:
             data = b"".join(np.asarray(output() if callable(output) else output).tobytes() for output in self.outputs)
             self.outbox[: len(data)] = data
         elif kind == channel.TELL:
-            return codec.to_bytes(wire.Told(1.0, 0.5, 0.0, 0.25, 1, 0.0))
+            return codec.to_bytes(wire.ProcessUse(1.0, 0.5, 0.0, 0.25, 1, 0.0))
         elif kind == channel.SPIN:
             (wanted,) = host.SIZE.unpack(payload)
             CLOCK.now_ns += wanted
@@ -171,7 +171,7 @@ def measured(
     digests: list[str] | None = None,
     others: float = 0.0,
     takes_ns: int = TAKES_NS,
-) -> wire.Timing:
+) -> wire.TargetTiming:
     stand_in = StandIn(kernel, in_slots=in_slots, changes=changes, takes_ns=takes_ns)
     request = wire.TimeRequest(
         workloads=[WORKLOAD],
@@ -185,7 +185,7 @@ def measured(
         other_bits=other_bits,
         limits={"w": LIMITS},
     )
-    row = wire.Timing("ok", workload="w", target="kernel")
+    row = wire.TargetTiming("ok", workload="w", target="kernel")
     with ThreadPoolExecutor(1) as pool:
         launch = Measured(request, {"w": NumpyAttention(WORKLOAD)}, references, stand_in.peer, pool)
         assert launch.row(row) >= 0

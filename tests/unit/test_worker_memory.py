@@ -20,7 +20,7 @@ pytestmark = pytest.mark.process
 class Stand:
     """In the place of the process that computes: does with an order what `measure` does."""
 
-    def __init__(self, measure: Callable[[], wire.Memory]) -> None:
+    def __init__(self, measure: Callable[[], wire.CallMemory]) -> None:
         self.measure = measure
 
     def answered(self, _order: Any, _payload: bytes) -> tuple[bytes, bytes]:
@@ -32,8 +32,8 @@ def nursery(measure: Callable[[], Any]) -> memory.Nursery:
     return memory.Nursery(made)
 
 
-def measured(call: Callable[[], Any]) -> wire.Memory:
-    return codec.from_bytes(wire.Memory, nursery(lambda: memory.on_cpu(call)).ask(b"", None))
+def measured(call: Callable[[], Any]) -> wire.CallMemory:
+    return codec.from_bytes(wire.CallMemory, nursery(lambda: memory.on_cpu(call)).ask(b"", None))
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_what_the_first_call_keeps_counts_too(kept: list[bytearray]) -> None:
 def test_a_process_that_ends_or_hangs_says_so_and_the_next_one_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     started = os.getpid()
 
-    def fails() -> wire.Memory:
+    def fails() -> wire.CallMemory:
         assert os.getpid() != started
         os.kill(os.getpid(), signal.SIGSEGV)
         raise AssertionError
@@ -82,16 +82,16 @@ def test_a_process_that_ends_or_hangs_says_so_and_the_next_one_is_asked(monkeypa
 def test_a_process_that_the_calls_left_running_holds_nobody(tmp_path: Path) -> None:
     left = tmp_path / "left"
 
-    def leaves() -> wire.Memory:
+    def leaves() -> wire.CallMemory:
         child = os.fork()
         if child == 0:
             time.sleep(600)  # with a copy of every descriptor
         left.write_text(str(child))
-        return wire.Memory(1, 0)
+        return wire.CallMemory(1, 0)
 
     found = nursery(leaves).ask(b"", None)
     os.kill(int(left.read_text()), signal.SIGKILL)  # ProcessLookupError: it was over before the answer came
-    assert codec.from_bytes(wire.Memory, found).peak_bytes == 1
+    assert codec.from_bytes(wire.CallMemory, found).peak_bytes == 1
 
 
 def test_a_system_that_does_not_tell_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
