@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from . import children, dtypes, kernels, native, protocol, tensors, versions, wire
-from . import workload as workloads
+from . import children, dtypes, kernels, native, protocol, subjects, tensors, versions, wire
 from .loading import load_kernel
 
 PART_BYTES = 1 << 24  # compared at a time
@@ -25,7 +24,7 @@ ANOTHER_NUMBER = -1  # in the place of an input: there are more inputs after the
 
 def candidate(request: wire.CandidateRequest) -> wire.CandidateResult:
     torch.set_num_threads(request.threads)
-    workload = workloads.parse_workload(request.workload)
+    workload = subjects.parse_workload(request.workload)
     result = wire.CandidateResult(protocol.OK)
     if request.told:
         versions.tell(request.kernel.model_new or "", request.told)
@@ -58,7 +57,7 @@ def candidate(request: wire.CandidateRequest) -> wire.CandidateResult:
 
 def _trial(
     kernel: kernels.Kernel,
-    workload: workloads.Workload,
+    workload: subjects.Workload,
     arrays: list[dtypes.Array],
     device: str,
     folder: str,

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from . import generated, kernels, loading, protocol, tensors, tools, wire
-from . import workload as workloads
+from . import generated, kernels, loading, protocol, subjects, tensors, tools, wire
 
 RECIPE = "independent"
 
@@ -17,7 +16,7 @@ def compiled(request: wire.CompiledRequest) -> wire.CompiledResult:
     """Make the model, call it once, and return what its compilers left in their caches."""
     protocol.set_caches(request.caches)
     torch.set_num_threads(request.threads)
-    workload = workloads.parse_workload(request.workload)
+    workload = subjects.parse_workload(request.workload)
     result = wire.CompiledResult(protocol.OK)
     try:
         arguments = workload.arguments(workload.arrays(RECIPE, 0, request.seed), request.device)

@@ -18,8 +18,7 @@ from typing import Any, Callable, Iterator
 
 import torch
 
-from . import codec, kernels, poisoning, protocol, tensors, wire
-from . import workload as workloads
+from . import codec, kernels, poisoning, protocol, subjects, tensors, wire
 from .loading import load_kernel
 
 DELAY_CYCLES = 20000000  # 10 ms or so of the side stream's waiting before it has the inputs
@@ -31,7 +30,7 @@ def conditions(request: wire.ConditionsRequest) -> wire.Outcome:
     torch.set_num_threads(request.threads)
     if any(job.condition.site == "heap" for job in request.jobs):
         poisoning.keep_to_one_arena()
-    workload = workloads.parse_workload(request.workload)
+    workload = subjects.parse_workload(request.workload)
     kernel = load_kernel(request.kernel, workload)
     device = request.kernel.device
     for index, job in enumerate(Job(kernel, workload, request, job) for job in request.jobs):
@@ -50,7 +49,7 @@ class Job:
     def __init__(
         self,
         kernel: kernels.Kernel,
-        workload: workloads.Workload,
+        workload: subjects.Workload,
         request: wire.ConditionsRequest,
         job: wire.JobRequest,
     ) -> None:

@@ -14,7 +14,7 @@ from .fresh import Fresh, Slots
 if TYPE_CHECKING:
     from .dtypes import Array
     from .inputs import Each
-    from .workload import Workload
+    from .subjects import Workload
 
 LEAST = torch.iinfo(torch.int64).min
 

@@ -22,7 +22,7 @@ from . import dtypes
 if TYPE_CHECKING:
     from .dtypes import Array
     from .inputs import Each
-    from .workload import Workload
+    from .subjects import Workload
 
 RECIPE = "independent"
 ALIGNMENT = 256  # bytes: as memory is that CUDA gives

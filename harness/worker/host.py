@@ -50,11 +50,11 @@ class Callee:
     def __init__(self, request: wire.HostRequest) -> None:
         import torch
 
-        from . import children, kernels, memory, sampling, tensors, workload
+        from . import children, kernels, memory, sampling, subjects, tensors
 
         self.torch, self.kernels, self.sampling, self.tensors = torch, kernels, sampling, tensors
         self.request = request
-        self.workloads = {value.id: workload.parse_workload(value) for value in request.workloads}
+        self.workloads = {value.id: subjects.parse_workload(value) for value in request.workloads}
         self.workload: Any = None
         self.target = ""
         self.kernel: Any = None  # where that is the target

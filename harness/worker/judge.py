@@ -31,15 +31,15 @@ from .judging import (
     read_output,
     would_pass,
 )
+from .subjects import WorkloadTrial, parse_workload
 from .truth import Cache, Exact
 from .verdict import Seen, TrialRow, describe_validation, find_fault, look, summarise_target
 from .wire import Failed
-from .workload import WorkloadTrial, parse_workload
 
 if TYPE_CHECKING:
     from .dtypes import Array
     from .inputs import Shape
-    from .workload import Workload
+    from .subjects import Workload
 
 MANY_BYTES = 1 << 30  # of a trial's tensors: the next one's are made when these are judged
 

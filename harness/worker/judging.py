@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .inputs import Shape
     from .problem import ModelReference
     from .references import SdpaReference
-    from .workload import Workload, WorkloadTrial
+    from .subjects import Workload, WorkloadTrial
 
 STATUSES = (protocol.OK, protocol.WRONG, protocol.UNSUPPORTED, protocol.CRASHED, protocol.NOT_RUN)  # a candidate's
 # Trials of each recipe in which a reference is run again; the kernel is in all. PyTorch 2.5.0's math backend

@@ -34,7 +34,7 @@ from .failures import blamed, failure
 if TYPE_CHECKING:
     from .attention import AttentionWorkload
     from .problem import ProblemWorkload
-    from .workload import Workload
+    from .subjects import Workload
 
 __all__ = ["Extension", "Kernel", "ModelKernel", "blamed", "checked", "failure"]
 Call = Callable[[], Any]  # runs the kernel once, and gives its output

@@ -10,7 +10,7 @@ from . import prebuilt, protocol, shared_object, wire
 from .kernels import Extension, Kernel, ModelKernel
 
 if TYPE_CHECKING:
-    from .workload import Workload
+    from .subjects import Workload
 
 
 def load_kernel(kernel: wire.KernelRequest, workload: Workload) -> Kernel:

@@ -34,11 +34,11 @@ from . import (
     rounding,
     sampling,
     serving,
+    subjects,
     tools,
     truth,
     wire,
 )
-from . import workload as workloads
 from .excerpt import excerpt
 from .fresh import RECIPE, Fresh
 from .orders import Picked
@@ -47,7 +47,7 @@ from .target import Target, is_in_kernels_process
 
 if TYPE_CHECKING:
     from .dtypes import Array
-    from .workload import Workload
+    from .subjects import Workload
 
 ENDS_S = 5.0  # for a process that has closed its connection to be gone
 OTHERS_SHARE = 0.1  # of the machine, from which other work may be why an output was late
@@ -64,7 +64,7 @@ def launch(request: wire.TimeRequest) -> wire.TimeResult:
         import torch  # once for this process and its child, which each begin to use the device by themselves
 
         torch.set_num_threads(request.threads)
-    parsed = {value.id: workloads.parse_workload(value) for value in request.workloads}
+    parsed = {value.id: subjects.parse_workload(value) for value in request.workloads}
     child, connection = _start_references(request)  # before any thread is started here
     references = Peer(connection)
     meter = sampling.LoadMeter()

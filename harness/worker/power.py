@@ -16,7 +16,7 @@ from .truth import Cache, Exact
 
 if TYPE_CHECKING:
     from .dtypes import Array
-    from .workload import WorkloadTrial
+    from .subjects import WorkloadTrial
 
     Alike = Sequence[Tuple[str, Array]]  # inputs of the output's shape and dtype, by name
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import torch
 
-from . import kernels, operators, problem, protocol, sampling, tensors, wire
-from . import workload as workloads
+from . import kernels, operators, problem, protocol, sampling, subjects, tensors, wire
 from .loading import load_kernel
 
 RECIPE = "independent"
@@ -21,7 +20,7 @@ FEWEST_CALLS = 3
 
 def profile(request: wire.ProfileRequest) -> wire.ProfileResult:
     torch.set_num_threads(request.threads)
-    workload = workloads.parse_workload(request.workload)
+    workload = subjects.parse_workload(request.workload)
     device, target, kernel = request.device, request.target, request.kernel
     result, call = wire.ProfileResult(protocol.OK, threads=torch.get_num_threads()), None
     try:
@@ -51,7 +50,7 @@ def profile(request: wire.ProfileRequest) -> wire.ProfileResult:
 def _traced(
     kernel: wire.KernelRequest,
     path: str,
-    workload: workloads.Workload,
+    workload: subjects.Workload,
     arguments: list[Any],
     result: wire.ProfileResult,
 ) -> kernels.Call:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .dtypes import Array
     from .fresh import Fresh
     from .peer import Peer
-    from .workload import Workload
+    from .subjects import Workload
 
 SAMPLE_NS = 1_000_000  # an order's shortest length, where that takes several calls
 MOST_CALLS, MOST_DRAWN = 1000, 4  # in an order; of inputs that are drawn whole

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from .inputs import Shape
     from .judging import TargetOutput
     from .rounding import Norms
+    from .subjects import WorkloadTrial
     from .truth import Exact
-    from .workload import WorkloadTrial
 
 Judged = Tuple[wire.RecipeResult, wire.TargetResult]
 

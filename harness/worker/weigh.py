@@ -11,8 +11,7 @@ import concurrent.futures
 import hashlib
 from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional
 
-from . import agreement, dtypes, protocol, truth, wire
-from . import workload as workloads
+from . import agreement, dtypes, protocol, subjects, truth, wire
 from .attention import AttentionWorkload
 from .judging import failure_of, is_possible, judged_as, read_output
 from .wire import Failed
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def weigh(request: wire.WeighRequest) -> wire.WeighResult:
-    workload = workloads.parse_workload(request.workload)
+    workload = subjects.parse_workload(request.workload)
     weighed = [Weighed(job, request, workload) for job in request.jobs]
     # (recipe, sizes, trial) to jobs: each truth is held once, and not for long
     wanted: collections.OrderedDict[tuple[str, tuple[int, ...], int], list[Weighed]] = collections.OrderedDict()
@@ -35,7 +34,7 @@ def weigh(request: wire.WeighRequest) -> wire.WeighResult:
     with concurrent.futures.ThreadPoolExecutor(max(1, request.threads)) as pool:
         cache = truth.Cache(request.truth_dir, pool.map)
         for (recipe, _, trial), jobs in wanted.items():
-            made = workloads.WorkloadTrial(
+            made = subjects.WorkloadTrial(
                 workload.of_sizes(jobs[0].sizes).on(recipe), recipe, trial, request.seed, cache
             )
             if workload.problem is not None and workload.shape is None:
@@ -53,16 +52,16 @@ def weigh(request: wire.WeighRequest) -> wire.WeighResult:
 
 
 def _scales(
-    workload: workloads.Workload, trial: int, request: wire.WeighRequest, cache: truth.Cache, exact: truth.Exact
+    workload: subjects.Workload, trial: int, request: wire.WeighRequest, cache: truth.Cache, exact: truth.Exact
 ) -> bool:
     """Whether the truth on smaller inputs is that on the full ones, scaled: then it is the same question."""
-    full = workloads.WorkloadTrial(workload, protocol.RECIPES[0], trial, request.seed, cache).truth()
+    full = subjects.WorkloadTrial(workload, protocol.RECIPES[0], trial, request.seed, cache).truth()
     if full is None:
         return False
     return agreement.is_scaled(full.values, exact.values, request.limits, exact.error_scale)
 
 
-def _learn_shape(workload: workloads.Workload, arrays: list[Array]) -> None:
+def _learn_shape(workload: subjects.Workload, arrays: list[Array]) -> None:
     """A problem's truth is known once its model has run."""
     for reference in workload.references([protocol.MODEL], "cpu"):
         try:
@@ -74,7 +73,7 @@ def _learn_shape(workload: workloads.Workload, arrays: list[Array]) -> None:
 class Weighed:
     """One job's outputs: untrusted files, described by what its process may have written itself."""
 
-    def __init__(self, job: wire.WeighedJobRequest, request: wire.WeighRequest, workload: workloads.Workload) -> None:
+    def __init__(self, job: wire.WeighedJobRequest, request: wire.WeighRequest, workload: subjects.Workload) -> None:
         self.result = wire.WeighedJob(protocol.OK, number=job.number)
         self.recipe, self.sizes, self.cast = job.condition.recipe, job.condition.sizes, bool(job.condition.dtype)
         self.folder, self.limits = request.candidate_out, request.limits
@@ -105,7 +104,7 @@ class Weighed:
         self.result = wire.WeighedJob(protocol.OK, number=self.result.number)
         self.result.fail(error)
 
-    def add(self, trial: workloads.WorkloadTrial, exact: Exacts, known: Known) -> None:
+    def add(self, trial: subjects.WorkloadTrial, exact: Exacts, known: Known) -> None:
         """Read and judge one trial's outputs. `known` are the verdicts on outputs of this trial, by digest."""
         if self.result.status != protocol.OK:
             return
@@ -123,14 +122,14 @@ class Weighed:
         except Failed as error:
             self.fail(error)
 
-    def _check_dtype(self, workload: workloads.Workload) -> None:
+    def _check_dtype(self, workload: subjects.Workload) -> None:
         """A problem's is that of its model, once that has run; of inputs that were cast another is right."""
         if self.cast or isinstance(workload, AttentionWorkload):
             return
         if workload.out_dtype not in ("", self.dtype):
             raise Failed(protocol.WRONG, f"returned {self.shape} {self.dtype}; expected {workload.out_dtype}")
 
-    def _judge(self, array: Array, sha256: str, exact: Exacts, workload: workloads.Workload, known: Known) -> bool:
+    def _judge(self, array: Array, sha256: str, exact: Exacts, workload: subjects.Workload, known: Known) -> bool:
         def parts(output: Array) -> Iterator[tuple[Array, Any]]:
             for name, part in workload.split(output).items():
                 yield dtypes.decode(part, self.dtype), exact[name]

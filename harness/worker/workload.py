@@ -1,44 +1,29 @@
-"""What is judged and timed: a workload of either kind, and one trial of it with its inputs and its truth.
+"""What every kind of workload has in common: its outputs, and their truth, made of what a subclass computes.
 
 A problem is `problem.ProblemWorkload`, an operator too; `attention.AttentionWorkload` is the shipped one. Each says how
-its outputs are computed exactly, and how by the arithmetic of its dtype.
+its outputs are computed exactly, and how by the arithmetic of its dtype. `subjects` makes them from requests.
 """
 
 from __future__ import annotations
 
-import functools
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Mapping, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Mapping, Sequence, Tuple
 
 import numpy as np
 
-from . import dtypes, inputs, rounding, wire
+from . import dtypes, rounding
 
 if TYPE_CHECKING:
-    from .attention import AttentionWorkload
     from .dtypes import Array
     from .inputs import Shape
-    from .problem import ProblemWorkload
     from .truth import Cache, Exact
 
-    Workload = Union[AttentionWorkload, ProblemWorkload]
     Values = Dict[str, Array]  # outputs by name
     Emulated = Tuple[Values, bool]  # and whether the arithmetic left the dtype's range on its way
     Memo = Dict[object, Any]  # what was computed on one trial's inputs, for all outputs at once
 
 FEW_ELEMENTS = 4096  # of an output: fewer may all be near the truth by luck
-
-
-def parse_workload(value: wire.WorkloadRequest) -> Workload:
-    """Return the workload that a request describes."""
-    if value.problem:
-        from . import problem
-
-        return problem.ProblemWorkload(value)
-    from . import attention
-
-    return attention.AttentionWorkload(value)
 
 
 class BaseWorkload:
@@ -178,40 +163,3 @@ def _once(memo: Memo, key: object, make: Callable[[], Any]) -> Any:
     if len(made[0] if isinstance(made, tuple) else made) > 1:  # another output will ask for it
         memo[key] = made
     return made
-
-
-class WorkloadTrial:
-    """One trial of a recipe: its inputs, and the truth of them, made once for each precision that is asked for."""
-
-    def __init__(self, workload: Workload, recipe: str, number: int, seed: int, cache: Cache) -> None:
-        self.workload, self.number, self.cache = workload, number, cache
-        self.arrays = workload.arrays(recipe, number, seed, cache.each)
-        self.found: dict[tuple[tuple[str, ...], str], Exact | None] = {}
-        self.memo: Memo = {}  # what is computed of it for all outputs at once
-
-    @functools.cached_property
-    def sha256(self) -> str:
-        return inputs.digest(self.arrays)
-
-    @property
-    def sources(self) -> list[Array]:
-        """Return the inputs of a problem as its model sees them: some lie among other elements in memory."""
-        from .problem_files import Inputs, lay_out
-
-        assert self.workload.problem is not None and isinstance(self.arrays, Inputs)
-        return Inputs(lay_out(self.workload.operator, self.arrays.values))
-
-    @functools.cached_property
-    def truth_repeats(self) -> bool:
-        """Return whether the ground truth is the same when it is computed again, to within its rounding."""
-        return self.workload.repeats(self.arrays)
-
-    def truth(
-        self, precision: Sequence[str] = (), output: str = "", like: tuple[Shape, str] | None = None
-    ) -> Exact | None:
-        """Return the truth of one output, by its name; `like` as `BaseWorkload.truth` has it."""
-        key = tuple(precision), output
-        if key not in self.found:
-            own = self.arrays, self.sha256, self.cache, precision, output, like, self.memo
-            self.found[key] = self.workload.truth(*own)
-        return self.found[key]

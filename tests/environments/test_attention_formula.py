@@ -130,7 +130,7 @@ for dtype in ("float16", "bfloat16", "float32"):
             assert not found.passed["rounding"] or recipe == "shared_qkv", (dtype, recipe, found.norms)
 """
 SENSITIVE = """
-from worker.workload import WorkloadTrial
+from worker.subjects import WorkloadTrial
 def proven(asked):
     with tempfile.TemporaryDirectory() as folder:
         cache = truth.Cache(folder)

@@ -189,12 +189,12 @@ with emulation.Arithmetic(arithmetic.Realisation(0), [rounding.TF32X3_MATMUL]):
 
 
 SPLITS = """
-from worker import judging, rounding, tensors, wire, workload
+from worker import judging, rounding, subjects, tensors, wire
 def judged(dtype, device, *ran, precision=None, name="default"):
     request = wire.WorkloadRequest(id="w", dtype=dtype, recipes={"independent": 1}, batch=1, heads=1, seq_len=8,
                                    head_dim=8, causal=False, scale=1.0)
     asked = type("Request", (), {"device": device, "precision": precision})
-    return judging.judged_as(asked, workload.parse_workload(request), name, ran)
+    return judging.judged_as(asked, subjects.parse_workload(request), name, ran)
 EFFICIENT = "aten::_scaled_dot_product_efficient_attention"
 tensors.capability = lambda device: (9, 0) if device == "cuda" else (0, 0)
 assert judged("float32", "cuda", EFFICIENT) == [rounding.TF32X3_MATMUL]
@@ -210,7 +210,7 @@ import tempfile
 from worker import truth
 request = wire.WorkloadRequest(id="w", dtype="float32", recipes={"independent": 1}, batch=1, heads=1, seq_len=128,
                                head_dim=64, causal=False, scale=0.125)
-asked, limits = workload.parse_workload(request), {"rounding": 1.5, "strict": 1e-3, "kernelbench": 1e-4}
+asked, limits = subjects.parse_workload(request), {"rounding": 1.5, "strict": 1e-3, "kernelbench": 1e-4}
 with tempfile.TemporaryDirectory() as folder:
     trial = workload.WorkloadTrial(asked, "independent", 0, 0, truth.Cache(folder))
     found = {"": judging.TargetOutput(asked.emulations(trial.arrays, declared)[0][""].astype("float32"), "float32")}

@@ -130,8 +130,8 @@ OTHER = {
 def arrays_of(environments: list[Environment], case: dict[str, Any]) -> list[list[str]]:
     """By environment, the digests of three trials' inputs."""
     script = (
-        "import json, sys\nfrom worker import codec, inputs, wire, workload\n"
-        "known = workload.parse_workload(codec.checked(wire.WorkloadRequest, json.loads(sys.argv[1]), 'case'))\n"
+        "import json, sys\nfrom worker import codec, inputs, subjects, wire\n"
+        "known = subjects.parse_workload(codec.checked(wire.WorkloadRequest, json.loads(sys.argv[1]), 'case'))\n"
         "print(json.dumps([inputs.digest(known.arrays('independent', trial, 0)) for trial in (2, 0, 1)]))"
     )
     return [json.loads(environment.script(script, json.dumps(case))) for environment in environments]

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from harness.worker import agreement, dtypes, inputs, power, rounding, truth, verdict, wire
-from harness.worker.workload import BaseWorkload, WorkloadTrial
+from harness.worker.subjects import WorkloadTrial
+from harness.worker.workload import BaseWorkload
 
 LIMITS = {"rounding": 4.0, "kernelbench": 1e-2, "strict": 1e-3}
 RULE = power.DecidingRule(LIMITS, "rounding", [])
