@@ -107,4 +107,11 @@ def _describe(part: object) -> object:
         return repr(part)
     named = len(part.co_varnames) if READS_NAMES & set(part.co_names) else part.co_argcount + part.co_kwonlyargcount
     constants = [_describe(each) for each in part.co_consts]
-    return [part.co_code, getattr(part, "co_exceptiontable", b""), part.co_flags, part.co_names, part.co_varnames[:named], constants]
+    return [
+        part.co_code,
+        getattr(part, "co_exceptiontable", b""),
+        part.co_flags,
+        part.co_names,
+        part.co_varnames[:named],
+        constants,
+    ]

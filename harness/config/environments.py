@@ -36,13 +36,15 @@ _FLAGS_BY_VARIABLE = re.compile(r"NVCC_(AP|PRE)PEND_FLAGS|C(XX|PP)?FLAGS|LDFLAGS
 def _variables(variables: dict[str, str]) -> dict[str, str]:
     for name, value in variables.items():
         if _RESERVED.fullmatch(name):
-            raise ValueError(f"{name} is the harness's to set, or loads code into its processes; remove it")
+            raise RefusedValue(f"{name} is the harness's to set, or loads code into its processes", "remove it")
         if _FLAGS_BY_VARIABLE.fullmatch(name):
-            raise ValueError(f"{name} would add compiler flags past the records; give them under flags")
+            raise RefusedValue(f"{name} would add compiler flags past the records", "give them under flags")
         if "\0" in value or "\n" in value or len(value) > 1000:
-            raise ValueError(f"{name}: one line of at most 1000 characters")
+            raise RefusedValue(f"{name}: more than one line, or than 1000 characters", "shorten it")
     if protocol.THREADS in variables and not re.fullmatch(r"[1-9]\d{0,3}", variables[protocol.THREADS]):
-        raise ValueError(f"{protocol.THREADS}: a number of threads, such as '4', got {variables[protocol.THREADS]!r}")
+        raise RefusedValue(
+            f"{protocol.THREADS}: {variables[protocol.THREADS]!r} is no number of threads", "such as '4'"
+        )
     return variables
 
 
@@ -167,7 +169,9 @@ class Environment(YamlModel):
     @classmethod
     def _of_wheels(cls, value: str) -> str:
         if int(value.partition(".")[0]) not in CUDA_MAJORS:
-            remedy = f"take one from {CUDA_MAJORS[0]} to {CUDA_MAJORS[-1]}, such as cuda: {EXAMPLES['cuda']}"
+            remedy = (
+                f"take one from {CUDA_MAJORS[0]} to {CUDA_MAJORS[-1]}, such as cuda: {EXAMPLES['environments.cuda']}"
+            )
             raise RefusedValue("no PyTorch is built for this CUDA", remedy)
         return value
 
@@ -177,7 +181,8 @@ class Environment(YamlModel):
         if int(value.partition(".")[2]) not in PYTHON_MINORS:
             known = f"3.{PYTHON_MINORS[0]} to 3.{PYTHON_MINORS[-1]}"
             raise RefusedValue(
-                "no environment runs on this Python", f"take one from {known}, such as {EXAMPLES['python']}"
+                "no environment runs on this Python",
+                f"take one from {known}, such as {EXAMPLES['environments.python']}",
             )
         return value
 
@@ -186,10 +191,10 @@ class Environment(YamlModel):
         if not self.is_host:
             missing = [name for name in ("cuda", "python")[bool(self.wheel) :] if not getattr(self, name)]
             if missing:
-                lines = " and ".join(f"{name}: {EXAMPLES[name]}" for name in missing)
+                lines = " and ".join(f"{name}: {EXAMPLES[f'environments.{name}']}" for name in missing)
                 raise RefusedValue(f"needs {' and '.join(missing)} beside torch {self.torch}", f"add {lines}, say")
         elif given := self.model_fields_set & NOT_OF_HOST:
-            raise ValueError(f"{sorted(given)[0]} is observed where torch is host, not chosen; remove it")
+            raise RefusedValue(f"{sorted(given)[0]} is observed where torch is host, not chosen", "remove it")
         return self
 
     @property

@@ -21,7 +21,7 @@ Dtype = Literal["float16", "bfloat16", "float32"]
 
 def _relative(path: str) -> str:
     if path.startswith("/") or ".." in Path(path).parts:
-        raise ValueError("must be a path inside the folder of matrix.yaml")
+        raise RefusedValue("must be a path inside the folder of matrix.yaml", "move the file there, or link it")
     return path
 
 
@@ -72,6 +72,7 @@ MOST_SETTINGS = 100_000
 
 
 # What a kernel that is built already has no use for.
+ONE_FORM = "give exactly one of: sources, folder, problem with model_new, library, wheel with entry"
 OF_BUILDS = ("binding", "tunables", "search", "architectures", "libraries", "flags")
 
 
@@ -156,7 +157,7 @@ class Kernel(YamlModel):
             raise RefusedValue("problem and model_new belong together", remedy)
         forms = (self.folder, self.sources, self.problem, self.library, self.wheel)
         if sum(form is not None for form in forms) != 1:
-            raise ValueError("give exactly one of: sources, folder, problem with model_new, library, wheel with entry")
+            raise RefusedValue("has no code, or more than one kind of it", ONE_FORM)
         if (self.wheel is None) != (self.entry is None):
             raise RefusedValue(
                 "wheel and entry belong together", "name a function in the wheel: entry: mine.ops:attention"
@@ -166,7 +167,7 @@ class Kernel(YamlModel):
                 f"{given[0]} does nothing for {self.prebuilt}, which is built already", f"remove {given[0]}"
             )
         if self.sources is not None and not (self.sources.cpu or self.sources.cuda):
-            raise ValueError("sources names no file")
+            raise RefusedValue("sources names no file", "such as sources: {cpu: [mine/attention.cpp]}")
         return self
 
     @model_validator(mode="after")
@@ -178,11 +179,11 @@ class Kernel(YamlModel):
                 raise RefusedValue(f"search.{name}: is none of the kernel's tunables ({known})", remedy)
             twice = next((value for index, value in enumerate(values) if value in values[:index]), None)
             if twice is not None:
-                raise ValueError(f"search.{name}: {twice!r} stands twice; remove one")
+                raise RefusedValue(f"search.{name}: {twice!r} stands twice", "remove one")
             if self.tunables[name] not in values:
-                raise ValueError(f"search.{name}: lacks {self.tunables[name]!r}, its value in tunables; add it")
+                raise RefusedValue(f"search.{name}: lacks {self.tunables[name]!r}, its value in tunables", "add it")
         if self.settings > MOST_SETTINGS:
-            raise ValueError(f"search: {self.settings} settings, at most {MOST_SETTINGS}; give fewer values")
+            raise RefusedValue(f"search: {self.settings} settings, at most {MOST_SETTINGS}", "give fewer values")
         return self
 
     @property

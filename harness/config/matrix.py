@@ -186,7 +186,9 @@ class Matrix(YamlModel):
     @model_validator(mode="after")
     def _consistent(self) -> Matrix:
         if self.most_launches is not None and self.most_launches < self.launches:
-            raise ValueError(f"most_launches: {self.most_launches} are fewer than launches, {self.launches}; raise it")
+            raise RefusedValue(
+                f"most_launches: {self.most_launches} are fewer than launches, {self.launches}", "raise it"
+            )
         remedy = "give one of them another version, or a replica number for an A/A control"
         _unique("environments", [environment.id() for environment in self.environments], remedy)
         if not self.kernels and not self.operators:
@@ -209,7 +211,9 @@ class Matrix(YamlModel):
                 remedy = f"{meant(first, names)}take some of {', '.join(sorted(names)) or 'those that you add'}"
                 raise RefusedValue(f"kernels[{index}].workloads: {first!r} is none of the workloads", remedy)
             if kernel.problem is None and not self.workloads:
-                raise ValueError(f"workloads: kernel {kernel.name!r} needs at least one")
+                raise RefusedValue(
+                    f"workloads: kernel {kernel.name!r} needs at least one", "add one, or leave the key out"
+                )
         return self
 
     def is_baseline(self, environment: Environment) -> bool:
@@ -259,7 +263,7 @@ class Matrix(YamlModel):
 def _unique(where: str, ids: list[str], remedy: str) -> None:
     for index, value in enumerate(ids):
         if value in ids[:index]:
-            raise ValueError(f"{where}[{index}]: {value!r} stands twice; {remedy.format(value)}")
+            raise RefusedValue(f"{where}[{index}]: {value!r} stands twice", remedy.format(value))
 
 
 def parse_matrix(text: str, path: str = "matrix.yaml") -> Matrix:

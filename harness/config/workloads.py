@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from harness.config.kernels import Dtype, Name
 from harness.config.yaml_files import YamlModel
+from harness.config.yaml_problems import RefusedValue
 from harness.worker import dtypes, protocol
 from harness.worker.protocol import BACKWARD
 
@@ -30,7 +31,7 @@ class Shape(YamlModel):
     @model_validator(mode="after")
     def _divides(self) -> Shape:
         if self.kv_heads and self.heads % self.kv_heads:
-            raise ValueError(f"kv_heads: {self.kv_heads} must divide heads, {self.heads}")
+            raise RefusedValue(f"kv_heads: {self.kv_heads} does not divide heads, {self.heads}", "take a divisor")
         return self
 
     @property
@@ -88,13 +89,13 @@ class Workload(YamlModel):
     @model_validator(mode="after")
     def _no_other_id(self) -> Workload:
         if self.name.endswith(BACKWARD):
-            raise ValueError(f"name: {BACKWARD} ends the ids of what `backward: true` adds; give it another name")
+            raise RefusedValue(f"name: {BACKWARD} ends the ids of what `backward: true` adds", "give it another name")
         return self
 
     @model_validator(mode="after")
     def _one_mask(self) -> Workload:
         if self.causal and self.mask:
-            raise ValueError("mask: not beside causal: true, for SDPA takes one of the two; remove one")
+            raise RefusedValue("mask: not beside causal: true, because SDPA takes one of the two", "remove one")
         return self
 
     def masks_bytes(self, dtype: Dtype) -> int:

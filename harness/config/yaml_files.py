@@ -61,7 +61,7 @@ def parse_yaml(text: str, path: str, model: type[Parsed], *, like: str) -> Parse
     except InputError as error:
         raise InputError(f"{path}: {error.message}", error.remedy) from None
     except yaml.YAMLError as error:
-        problem, remedy = malformed(error, text)
+        problem, remedy = malformed(error)
         raise InputError(f"{path}: {problem}", remedy) from None
     except RecursionError:
         raise InputError(f"{path}: nested too deeply", "four levels are enough") from None

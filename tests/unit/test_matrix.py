@@ -9,7 +9,6 @@ import yaml
 
 from harness.config.environments import PYPI, threads_in
 from harness.config.matrix import json_schema, load_matrix, parse_matrix
-from harness.config.yaml_problems import EXAMPLES
 from harness.errors import BAD_INPUT, InputError
 
 SMALL = """\
@@ -153,30 +152,6 @@ def test_all_that_is_wrong_is_told_with_unknown_keys_first_and_right_values(
     assert places == sorted(places) and said.count("\n") == len(problems), said
     assert all(each in remedy for each in remedies), remedy
     assert not any(word in said + remedy for word in ("valid ", "instance", "Field", "NoneType", "schema.json"))
-
-
-def test_every_example_is_a_right_value() -> None:
-    stack = ("torch", "cuda", "python")
-    kernel, workload, environment = ("kernels:\n  - {%s}\n", "workloads:\n  - {%s}\n", "environments:\n  - {%s}\n")
-    for key, example in EXAMPLES.items():
-        pair = f"{key}: {example}"
-        text = {
-            **dict.fromkeys(("name", "sources"), kernel % f"name: mine, sources: {EXAMPLES['sources']}"),
-            **dict.fromkeys(("tunables", "architectures"), kernel % f"name: mine, sources: {{cpu: [a.cpp]}}, {pair}"),
-            "search": kernel % f"name: mine, sources: {{cpu: [a.cpp]}}, tunables: {EXAMPLES['tunables']}, {pair}",
-            "library": kernel % f"name: mine, {pair}",
-            "entry": kernel % f"name: mine, wheel: mine-1.0-py3-none-any.whl, {pair}",
-            **dict.fromkeys(
-                ("shape", "dtypes"), workload % f"name: w, shape: {EXAMPLES['shape']}, dtypes: {EXAMPLES['dtypes']}"
-            ),
-            **dict.fromkeys(stack, environment % ", ".join(f"{name}: {EXAMPLES[name]}" for name in stack)),
-            **dict.fromkeys(
-                ("variables", "index"), environment % f'torch: "2.1.0", cuda: "12.1", python: "3.11", {pair}'
-            ),
-        }.get(key, f"{pair}\n")
-        if "kernels:" not in text:
-            text += f"kernels: {EXAMPLES['kernels']}\n"
-        parse_matrix(text)
 
 
 @pytest.mark.parametrize(
