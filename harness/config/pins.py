@@ -121,7 +121,7 @@ def resolve_pins(environment: PlannedEnvironment, packages: list[str], file: Pat
         )
         printed = made.read_text() if done.returncode == 0 else ""
     if done.returncode:
-        raise explain(environment, [package for package in packages if "==" in package], done.stderr)
+        raise explain(environment, done.stderr)
     header = (
         f"# environment: {_shared_id(environment)}\n# torch from: {environment.index}\n"
         "# resolved by: kernel-matrix pins\n"

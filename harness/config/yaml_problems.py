@@ -66,8 +66,8 @@ PROBLEMS = {  # by pydantic's kind of error
     "bool_type": "expected true or false, got {got}",
 }
 MALFORMED = (
-    "indent with spaces, not with a tab, and like the neighbouring lines; close every quote and bracket; write `key: value`, with a "
-    "space after the colon, and quotes around a value that holds one"
+    "indent with spaces, not with a tab, and like the neighbouring lines; close every quote and bracket; write "
+    "`key: value`, with a space after the colon, and quotes around a value that holds one"
 )
 # What text must be, by key.
 FORMS = {
