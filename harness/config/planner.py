@@ -27,151 +27,21 @@ QUICK_EXTRA_TRIALS = 1
 QUICK_PROBLEM_TRIALS = 4
 WITH_GRADIENTS = 3.5  # forward has two products of matrices, and backward five of the same size
 QUICK_TIMING = {"warmup_s": 0.02, "warmup_calls": 1, "target_s": 0.1, "min_samples": 3}
-
-
-def quick_thresholds(own: Thresholds) -> Thresholds:
-    effects = {name: max(QUICK_EFFECT, getattr(own, name)) for name in ("min_effect_cpu", "min_effect_cuda")}
-    return own.model_copy(update=effects)
-
-
-def attention_flops(shape: Shape, causal: bool) -> float:
-    """Floating-point operations of the two matrix products: 4 B H S K D, and what the mask leaves of them."""
-    rows, keys = shape.seq_len, shape.keys
-    rising = min(rows, keys)  # rows that each see one key more
-    pairs = rising * (rising + 1) / 2 + (rows - rising) * keys if causal else rows * keys
-    return float(4 * shape.batch * shape.heads * pairs * shape.head_dim)
-
-
-def _workload_infos(workload: Workload, selection: Selection) -> list[WorkloadInfo]:
-    trials, extra = workload.trials, workload.extra_trials
-    if selection.quick:
-        trials, extra = min(trials, QUICK_TRIALS), min(extra, QUICK_EXTRA_TRIALS)
-    if selection.trials is not None:
-        trials, extra = selection.trials, min(extra, selection.trials)
-    recipes = {"independent": trials}
-    if extra:
-        recipes.update({recipe: extra for recipe in protocol.RECIPES if recipe != "independent"})
-    dtypes = list(dict.fromkeys(workload.dtypes.cpu + workload.dtypes.cuda))
-    shape = workload.shape
-    return [
-        WorkloadInfo(
-            **shape.model_dump(),
-            id=id,
-            name=workload.name,
-            dtype=dtype,
-            devices=[device for device in DEVICES if dtype in getattr(workload.dtypes, device)],
-            causal=workload.causal,
-            mask=workload.mask or "",
-            dropout=workload.dropout,
-            scale=workload.scale or 1 / math.sqrt(shape.head_dim),
-            trials=recipes,
-            backward=backward,
-            flops=attention_flops(shape, workload.causal) * (WITH_GRADIENTS if backward else 1),
-            bytes=2.0 * (shape.elements + shape.kv_elements) * (4 if dtype == "float32" else 2) * (2 if backward else 1)
-            + workload.masks_bytes(dtype),
-        )
-        for dtype in dtypes
-        for id, backward in workload.ids(dtype).items()
-    ]
-
-
-def _problem_info(kernel: Kernel, selection: Selection) -> WorkloadInfo:
-    trials = selection.trials or (min(kernel.trials, QUICK_PROBLEM_TRIALS) if selection.quick else kernel.trials)
-    assert kernel.problem is not None
-    name = PurePosixPath(kernel.problem).stem
-    return WorkloadInfo(
-        id=kernel.name,  # its only one
-        name=name,
-        dtype=kernel.dtype,
-        devices=list(kernel.devices),
-        trials={"independent": trials},
-        problem=kernel.problem,
-    )
-
-
-def _operator_info(measured: OperatorWorkload, selection: Selection) -> WorkloadInfo:
-    operator = measured.operator
-    trials = selection.trials or (min(operator.trials, QUICK_TRIALS) if selection.quick else operator.trials)
-    return WorkloadInfo(
-        id=measured.id,
-        name=measured.name,
-        dtype=measured.dtype,
-        devices=list(operator.devices),
-        trials={"independent": trials},
-        problem=operator.subject,
-        operator=None if operator.request is None else asdict(operator.request),
-        backward=measured.backward,
-        compiled=measured.compiled,
-    )
-
-
-def pick(kind: str, wanted: Sequence[str], known: Sequence[str]) -> list[str]:
-    """Those of `known` that are wanted, all where nothing is; InputError where one is not among them."""
-    for name in wanted:
-        if name not in known:
-            choose = f"{meant(name, known)}choose from: {', '.join(known)}"
-            raise InputError(f"--{kind} {name}: not in matrix.yaml", choose)
-    return [name for name in known if not wanted or name in wanted]
-
-
-def kernel_sources(kernel: Kernel, folder_files: Mapping[str, Sequence[str]]) -> dict[Device, list[str]]:
-    """Device to source paths. `folder_files` lists the files of every kernel folder, relative to matrix.yaml."""
-    if kernel.model_new is not None and kernel.problem is not None:
-        return {device: [kernel.model_new, kernel.problem] for device in kernel.devices}
-    if kernel.prebuilt is not None:
-        return {device: [kernel.prebuilt] for device in kernel.devices}
-    sources: dict[Device, list[str]] = {}
-    if kernel.folder is not None:
-        files = sorted(folder_files.get(kernel.folder, ()))
-        cuda = any(name.endswith(".cu") for name in files)
-        host = [name for name in files if name.endswith((".cpp", ".cc", ".cxx"))]
-        binds_itself = kernel.binding == "own"
-        if cuda:
-            sources["cuda"] = [name for name in files if name.endswith(".cu")] + (host if binds_itself else [])
-        if host and not (cuda and binds_itself):
-            sources["cpu"] = host
-        if not sources:
-            raise InputError(f"kernel {kernel.name}: no .cpp or .cu file in {kernel.folder}/", "check the folder")
-    elif kernel.sources is not None:
-        sources = {device: paths for device in DEVICES if (paths := list(getattr(kernel.sources, device)))}
-    return sources
+INDEPENDENT = "independent"  # the input distribution that every workload has
+FolderFiles = Mapping[str, Sequence[str]]  # the files of every kernel folder, relative to matrix.yaml
 
 
 def plan_run(
     matrix: Matrix,
     selection: Selection,
     facts: Facts,
-    folder_files: Mapping[str, Sequence[str]] | None = None,
+    folder_files: FolderFiles | None = None,
     kernelbench: KernelBench | None = None,
 ) -> Plan:
-    """The plan. InputError where the selection names what the matrix lacks, or leaves nothing to measure."""
-    environments = [
-        PlannedEnvironment(spec=spec, index=facts.indexes.get(spec.id(), spec.wheel_index))
-        for spec in matrix.environments
-    ]
-    fallbacks = tuple(_fallback(each, facts) for each in environments if each.index != each.spec.wheel_index)
-    base = next(each for each in environments if matrix.is_baseline(each.spec))
-    measured = environments
-    if selection.torch is not None:
-        measured = [each for each in environments if selection.torch in (each.spec.torch, each.id)]
-        if not measured:
-            known = sorted({each.spec.torch for each in environments})
-            remedy = f"{meant(selection.torch, known)}choose from: {', '.join(known)}; or add it there"
-            raise InputError(f"torch {selection.torch}: not in matrix.yaml", remedy)
-        environments = [base, *(each for each in measured if each is not base)]
-
+    """Return the plan. InputError where the selection names what the matrix lacks, or leaves nothing to measure."""
+    base, measured, environments = _plan_environments(matrix, selection, facts)
     devices: list[Device] = list(selection.devices) or (["cpu", "cuda"] if facts.gpus else ["cpu"])
     kernels, workloads = chosen(matrix, selection, folder_files or {})
-    compiled = {kernel.name for kernel in matrix.kernels if kernel.is_compiled}
-    builds = []
-    for kernel, environment in itertools.product(kernels, measured):
-        for device in kernel.devices:
-            compiles = device == "cuda" and kernel.name in compiled and not selection.quick
-            if device in devices or compiles:
-                runnable = device in devices and (device == "cpu" or facts.gpus > 0)
-                builds.append(
-                    PlannedBuild(environment=environment.id, kernel=kernel.name, device=device, runnable=runnable)
-                )
     cells = [
         Cell(environment=environment.id, kernel=kernel.name, workload=workload.id, device=device)
         for environment in environments
@@ -183,15 +53,12 @@ def plan_run(
     ]
     if not cells:
         raise _nothing_left(kernels, devices)
-
-    launches_each = selection.launches or (min(matrix.launches, QUICK_LAUNCHES) if selection.quick else matrix.launches)
-    most_launches = launches_each
-    comparable = selection.mode == "matrix" and len(measured) > 1 and kernelbench is None
-    if comparable and selection.launches is None and not selection.quick:
-        most_launches = matrix.most_launches or MOST_LAUNCHES * launches_each
-    wanted = {(cell.environment, cell.kernel, cell.device) for cell in cells}
-    runnable_keys = [(each.environment, each.kernel, each.device) for each in builds if each.runnable]
-    launches = interleave([each for each in runnable_keys if each in wanted], most_launches, matrix.seed)
+    builds = _plan_builds(matrix, selection, facts, kernels, measured, devices)
+    is_comparison = selection.mode == "matrix" and len(measured) > 1 and kernelbench is None
+    launches_each, most_launches = _count_launches(matrix, selection, is_comparison=is_comparison)
+    timed = {(cell.environment, cell.kernel, cell.device) for cell in cells}
+    runnable = [(each.environment, each.kernel, each.device) for each in builds if each.runnable]
+    launches = interleave([each for each in runnable if each in timed], most_launches, matrix.seed)
     plan = Plan(
         mode=selection.mode,
         quick=selection.quick,
@@ -212,7 +79,7 @@ def plan_run(
         tolerances=matrix.tolerances,
         thresholds=quick_thresholds(matrix.thresholds) if selection.quick else matrix.thresholds,
         limits=matrix.limits,
-        fallbacks=fallbacks,
+        fallbacks=_list_fallbacks(matrix, facts),
         facts=facts,
         kernelbench=kernelbench,
     )
@@ -224,111 +91,75 @@ def with_digest(plan: Plan, matrix: Matrix) -> Plan:
     return replace(plan, digest=plan_digest(plan, matrix))
 
 
-def _nothing_left(kernels: Sequence[KernelInfo], devices: Sequence[Device]) -> InputError:
-    """Why no cell is left of these kernels on these devices, and what would leave one."""
-    asked = " and ".join(devices)
-    without = [kernel.name for kernel in kernels if not set(kernel.devices) & set(devices)]
-    if not kernels:
-        return InputError(
-            "nothing to measure: no kernel that is selected runs on a workload that is selected",
-            "select others: nox -s matrix -- --list shows all",
-        )
-    if len(without) == len(kernels):
-        others = sorted({device for kernel in kernels for device in kernel.devices})
-        if all(kernel.pytorch for kernel in kernels):
-            return InputError(
-                f"nothing to measure: every operator that is selected has devices: [{', '.join(others)}]",
-                f"run it on a machine that has one; to see the plan: --list --device {','.join(others)}",
-            )
-        name = " and ".join(without)
-        return InputError(
-            f"nothing to measure: {name} {'has' if len(without) == 1 else 'have'} no {asked} sources",
-            f"add them in matrix.yaml, or measure what there is: --device {','.join(others)}",
-        )
-    return InputError(
-        f"nothing to measure: no workload has dtypes for {asked}",
-        f"add some in matrix.yaml: dtypes: {{{devices[0]}: [float32]}}",
-    )
+# -- environments, builds, launches -----------------------------------------------------------------------------
 
 
-def _fallback(environment: PlannedEnvironment, facts: Facts) -> Fallback:
-    return Fallback(
-        subject=environment.id,
-        wanted=environment.spec.wheel_index,
-        got=environment.index,
-        reason=facts.index_reasons.get(environment.spec.id(), "the index cannot be reached"),
-    )
-
-
-def with_groups(kernels: Sequence[str], matrix: Matrix) -> list[str]:
-    """These kernels, with all groups of operators where `PYTORCH` is among them."""
-    groups = list(matrix.groups)
-    return [name for kernel in kernels for name in (groups if groups and kernel == PYTORCH else [kernel])]
-
-
-def chosen(
-    matrix: Matrix, selection: Selection, folder_files: Mapping[str, Sequence[str]]
-) -> tuple[list[KernelInfo], list[WorkloadInfo]]:
-    """The selected kernels that have a selected workload, and the workloads that they use."""
-    asked = with_groups(selection.kernels, matrix)
-    names = pick("kernel", asked, [*(kernel.name for kernel in matrix.kernels), *matrix.groups])
-    shapes = [info for workload in matrix.workloads for info in _workload_infos(workload, selection)]
-    problems = {kernel.name: _problem_info(kernel, selection) for kernel in matrix.kernels if kernel.problem}
-    groups = {
-        name: [_operator_info(workload, selection) for workload in workloads]
-        for name, workloads in matrix.groups.items()
+def _plan_environments(
+    matrix: Matrix, selection: Selection, facts: Facts
+) -> tuple[PlannedEnvironment, list[PlannedEnvironment], list[PlannedEnvironment]]:
+    """Return the baseline, the environments that are measured, and all that the plan has."""
+    every = {
+        spec.id(): PlannedEnvironment(spec=spec, index=facts.indexes.get(spec.id(), spec.wheel_index))
+        for spec in matrix.environments
     }
-    operators = [info for group in groups.values() for info in group]
-    known = [name for info in [*shapes, *problems.values(), *operators] for name in (info.name, info.id)]
-    wanted = set(pick("workload", selection.workloads, list(dict.fromkeys(known))))
-    kernels, own_problems = list[KernelInfo](), list[WorkloadInfo]()
-    for kernel in (kernel for kernel in matrix.kernels if kernel.name in names):
-        sources = kernel_sources(kernel, folder_files)
-        candidates = [problems[kernel.name]] if kernel.problem else shapes
-        own = [
-            info
-            for info in candidates
-            if wanted & {info.name, info.id}
-            and (kernel.workloads is None or kernel.problem or info.name in kernel.workloads)
-        ]
-        if not own:
-            continue
-        if kernel.problem:
-            own_problems += own
-        kernels.append(
-            KernelInfo(
-                name=kernel.name,
-                deterministic=kernel.deterministic,
-                precision=None if kernel.precision is None else kernel.precision.names,
-                devices=list(sources),
-                sources=[path for paths in sources.values() for path in paths],
-                tunables={name: str(value) for name, value in kernel.tunables.items()},
-                references_cuda=list(matrix.references_cuda) if matrix.references_cuda and not kernel.problem else None,
-                workloads=[info.id for info in own],
-                references=["model"] if kernel.problem else list(matrix.references),
-            )
+    base, planned = every[matrix.baseline_environment.id()], list(every.values())
+    if selection.torch is None:
+        return base, planned, planned
+    measured = [each for each in planned if selection.torch in (each.spec.torch, each.id)]
+    if not measured:
+        known = sorted({each.spec.torch for each in planned})
+        remedy = f"{meant(selection.torch, known)}choose from: {', '.join(known)}; or add it there"
+        raise InputError(f"torch {selection.torch}: not in matrix.yaml", remedy)
+    return base, measured, [base, *(each for each in measured if each is not base)]
+
+
+def _list_fallbacks(matrix: Matrix, facts: Facts) -> tuple[Fallback, ...]:
+    return tuple(
+        Fallback(
+            subject=spec.id(index),
+            wanted=spec.wheel_index,
+            got=index,
+            reason=facts.index_reasons.get(spec.id(), "the index cannot be reached"),
         )
-    for name, group in groups.items():
-        own = [info for info in group if wanted & {info.name, info.id}]
-        if own and name in names:
-            own_problems += own
-            kernels.append(
-                KernelInfo(
-                    name=name,
-                    pytorch=True,
-                    devices=[device for device in DEVICES if any(device in info.devices for info in own)],
-                    sources=list(dict.fromkeys(info.problem for info in own if info.problem and not info.operator)),
-                    tunables={},
-                    workloads=[info.id for info in own],
-                    references=[protocol.MODEL],
+        for spec in matrix.environments
+        if (index := facts.indexes.get(spec.id(), spec.wheel_index)) != spec.wheel_index
+    )
+
+
+def _plan_builds(
+    matrix: Matrix,
+    selection: Selection,
+    facts: Facts,
+    kernels: Sequence[KernelInfo],
+    measured: Sequence[PlannedEnvironment],
+    devices: Sequence[Device],
+) -> list[PlannedBuild]:
+    """Return the builds. CUDA sources are compiled where there is no GPU, too, but not by a quick run."""
+    builds = []
+    for kernel, environment in itertools.product(kernels, measured):
+        for device in kernel.devices:
+            compiles = device == "cuda" and matrix.kernel(kernel.name).is_compiled and not selection.quick
+            if device in devices or compiles:
+                runnable = device in devices and (device == "cpu" or facts.gpus > 0)
+                builds.append(
+                    PlannedBuild(environment=environment.id, kernel=kernel.name, device=device, runnable=runnable)
                 )
-            )
-    used = {id for kernel in kernels for id in kernel.workloads}
-    return kernels, [info for info in [*shapes, *own_problems] if info.id in used]
+    return builds
+
+
+def _count_launches(matrix: Matrix, selection: Selection, *, is_comparison: bool) -> tuple[int, int]:
+    """Return how many launches are planned of each, and how many there may be while rows stay undecided."""
+    if selection.launches is not None:
+        return selection.launches, selection.launches
+    if selection.quick:
+        few = min(matrix.launches, QUICK_LAUNCHES)
+        return few, few
+    most = matrix.most_launches or MOST_LAUNCHES * matrix.launches
+    return matrix.launches, most if is_comparison else matrix.launches
 
 
 def interleave(keys: Sequence[tuple[str, str, Device]], each: int, seed: int) -> tuple[PlannedLaunch, ...]:
-    """`each` blocks, and in each block every key once, in an order drawn from `seed`."""
+    """Return `each` blocks, and in each block every key once, in an order drawn from `seed`."""
     generator = random.Random(seed)
     launches: list[PlannedLaunch] = []
     for index in range(each):
@@ -340,3 +171,189 @@ def interleave(keys: Sequence[tuple[str, str, Device]], each: int, seed: int) ->
                 PlannedLaunch(environment=environment, kernel=kernel, device=device, index=index, position=place)
             )
     return tuple(launches)
+
+
+def quick_thresholds(own: Thresholds) -> Thresholds:
+    effects = {name: max(QUICK_EFFECT, getattr(own, name)) for name in ("min_effect_cpu", "min_effect_cuda")}
+    return own.model_copy(update=effects)
+
+
+def _nothing_left(kernels: Sequence[KernelInfo], devices: Sequence[Device]) -> InputError:
+    """Return why no cell is left of these kernels on these devices, and what would leave one."""
+    asked = " or ".join(devices)
+    others = sorted({device for kernel in kernels for device in kernel.devices} - set(devices))
+    if not kernels:
+        return InputError(
+            "nothing to measure: no kernel that is selected runs on a workload that is selected",
+            "select others: nox -s matrix -- --list shows all",
+        )
+    if not any(set(kernel.devices) & set(devices) for kernel in kernels):
+        names = ", ".join(kernel.name for kernel in kernels)
+        return InputError(
+            f"nothing to measure on {asked}: nothing in matrix.yaml says that it runs there: {names}",
+            f"add sources or devices, or measure what there is: --device {','.join(others)}",
+        )
+    return InputError(
+        f"nothing to measure: no workload has dtypes for {asked}",
+        f"add some in matrix.yaml: dtypes: {{{devices[0]}: [float32]}}",
+    )
+
+
+# -- kernels and workloads --------------------------------------------------------------------------------------
+
+
+def chosen(
+    matrix: Matrix, selection: Selection, folder_files: FolderFiles
+) -> tuple[list[KernelInfo], list[WorkloadInfo]]:
+    """Return the selected kernels that have a selected workload, and the workloads that they use."""
+    groups = matrix.groups
+    shapes = [info for workload in matrix.workloads for info in _attention_infos(workload, selection)]
+    runs_on = {kernel.name: _infos_of(kernel, shapes, selection) for kernel in matrix.kernels}
+    runs_on |= {name: [_operator_info(each, selection) for each in group] for name, group in groups.items()}
+    names = pick("kernel", with_groups(selection.kernels, matrix), list(runs_on))
+    every = list({info.id: info for infos in (shapes, *runs_on.values()) for info in infos}.values())
+    known = dict.fromkeys(name for info in every for name in (info.name, info.id))
+    wanted = set(pick("workload", selection.workloads, list(known)))
+    kernels = []
+    for name in names:
+        own = [info for info in runs_on[name] if wanted & {info.name, info.id}]
+        if own and name in groups:
+            kernels.append(_group_info(name, own))
+        elif own:
+            kernels.append(_kernel_info(matrix, matrix.kernel(name), own, folder_files))
+    used = {id for kernel in kernels for id in kernel.workloads}
+    return kernels, [info for info in every if info.id in used]
+
+
+def pick(kind: str, wanted: Sequence[str], known: Sequence[str]) -> list[str]:
+    """Return those of `known` that are wanted, all where nothing is; InputError where one is not among them."""
+    for name in wanted:
+        if name not in known:
+            choose = f"{meant(name, known)}choose from: {', '.join(known)}"
+            raise InputError(f"--{kind} {name}: not in matrix.yaml", choose)
+    return [name for name in known if not wanted or name in wanted]
+
+
+def with_groups(kernels: Sequence[str], matrix: Matrix) -> list[str]:
+    """Return these kernels, with all groups of operators where `PYTORCH` is among them."""
+    groups = list(matrix.groups)
+    return [name for kernel in kernels for name in (groups if groups and kernel == PYTORCH else [kernel])]
+
+
+def kernel_sources(kernel: Kernel, folder_files: FolderFiles) -> dict[Device, list[str]]:
+    """Return source paths by device."""
+    whole = [path for path in (kernel.prebuilt, kernel.model_new, kernel.problem) if path]
+    if whole:
+        return {device: whole for device in kernel.devices}
+    if kernel.sources is not None:
+        return {device: paths for device in DEVICES if (paths := list(getattr(kernel.sources, device)))}
+    files = sorted(folder_files.get(kernel.folder or "", ()))
+    cuda = [name for name in files if name.endswith(".cu")]
+    host = [name for name in files if name.endswith((".cpp", ".cc", ".cxx"))]
+    if not cuda and not host:
+        raise InputError(f"kernel {kernel.name}: no .cpp or .cu file in {kernel.folder}/", "check the folder")
+    if cuda and kernel.binding == "own":
+        return {"cuda": cuda + host}
+    sources: dict[Device, list[str]] = {"cuda": cuda, "cpu": host}
+    return {device: paths for device, paths in sources.items() if paths}
+
+
+def _kernel_info(matrix: Matrix, kernel: Kernel, own: Sequence[WorkloadInfo], files: FolderFiles) -> KernelInfo:
+    sources = kernel_sources(kernel, files)
+    return KernelInfo(
+        name=kernel.name,
+        deterministic=kernel.deterministic,
+        precision=None if kernel.precision is None else kernel.precision.names,
+        devices=list(sources),
+        sources=[path for paths in sources.values() for path in paths],
+        tunables={name: str(value) for name, value in kernel.tunables.items()},
+        references_cuda=list(matrix.references_cuda) if matrix.references_cuda and not kernel.problem else None,
+        workloads=[info.id for info in own],
+        references=[protocol.MODEL] if kernel.problem else list(matrix.references),
+    )
+
+
+def _group_info(name: str, own: Sequence[WorkloadInfo]) -> KernelInfo:
+    return KernelInfo(
+        name=name,
+        pytorch=True,
+        devices=[device for device in DEVICES if any(device in info.devices for info in own)],
+        sources=list(dict.fromkeys(info.problem for info in own if info.problem and not info.operator)),
+        tunables={},
+        workloads=[info.id for info in own],
+        references=[protocol.MODEL],
+    )
+
+
+def _infos_of(kernel: Kernel, shapes: Sequence[WorkloadInfo], selection: Selection) -> list[WorkloadInfo]:
+    """Return the workloads that a kernel runs on: its problem, or attention."""
+    if kernel.problem is None:
+        return [info for info in shapes if kernel.workloads is None or info.name in kernel.workloads]
+    info = WorkloadInfo(
+        id=kernel.name,  # its only one
+        name=PurePosixPath(kernel.problem).stem,
+        dtype=kernel.dtype,
+        devices=list(kernel.devices),
+        trials={INDEPENDENT: _count_trials(kernel.trials, selection, QUICK_PROBLEM_TRIALS)},
+        problem=kernel.problem,
+    )
+    return [info]
+
+
+def _count_trials(own: int, selection: Selection, quick: int) -> int:
+    if selection.trials is not None:
+        return selection.trials
+    return min(own, quick) if selection.quick else own
+
+
+def _attention_infos(workload: Workload, selection: Selection) -> list[WorkloadInfo]:
+    trials = _count_trials(workload.trials, selection, QUICK_TRIALS)
+    extra = min(workload.extra_trials, QUICK_EXTRA_TRIALS) if selection.quick else workload.extra_trials
+    extra = min(extra, trials) if selection.trials is not None else extra
+    others = [recipe for recipe in protocol.RECIPES if recipe != INDEPENDENT]
+    recipes = {INDEPENDENT: trials} | (dict.fromkeys(others, extra) if extra else {})
+    shape = workload.shape
+    return [
+        WorkloadInfo(
+            **shape.model_dump(),
+            id=id,
+            name=workload.name,
+            dtype=dtype,
+            devices=[device for device in DEVICES if dtype in getattr(workload.dtypes, device)],
+            causal=workload.causal,
+            mask=workload.mask or "",
+            dropout=workload.dropout,
+            scale=workload.scale or 1 / math.sqrt(shape.head_dim),
+            trials=recipes,
+            backward=backward,
+            flops=attention_flops(shape, workload.causal) * (WITH_GRADIENTS if backward else 1),
+            bytes=2.0 * (shape.elements + shape.kv_elements) * (4 if dtype == "float32" else 2) * (2 if backward else 1)
+            + workload.masks_bytes(dtype),
+        )
+        for dtype in dict.fromkeys(workload.dtypes.cpu + workload.dtypes.cuda)
+        for id, backward in workload.ids(dtype).items()
+    ]
+
+
+def attention_flops(shape: Shape, causal: bool) -> float:
+    """Return the floating-point operations of the two matrix products: 4 B H S K D, and what the mask leaves of
+    them."""
+    rows, keys = shape.seq_len, shape.keys
+    rising = min(rows, keys)  # rows that each see one key more
+    pairs = rising * (rising + 1) / 2 + (rows - rising) * keys if causal else rows * keys
+    return float(4 * shape.batch * shape.heads * pairs * shape.head_dim)
+
+
+def _operator_info(measured: OperatorWorkload, selection: Selection) -> WorkloadInfo:
+    operator = measured.operator
+    return WorkloadInfo(
+        id=measured.id,
+        name=measured.name,
+        dtype=measured.dtype,
+        devices=list(operator.devices),
+        trials={INDEPENDENT: _count_trials(operator.trials, selection, QUICK_TRIALS)},
+        problem=operator.subject,
+        operator=None if operator.request is None else asdict(operator.request),
+        backward=measured.backward,
+        compiled=measured.compiled,
+    )

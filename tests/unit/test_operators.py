@@ -146,7 +146,7 @@ def test_an_operator_in_place_has_a_name_of_its_own() -> None:
 
 
 def test_two_of_one_name_take_names() -> None:
-    with pytest.raises(ValueError, match="topk_large"):
+    with pytest.raises(ValueError, match="stands twice"):
         matrix_of(TOPK, TOPK)
 
 

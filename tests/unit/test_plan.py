@@ -176,8 +176,13 @@ def test_a_problem_file_is_its_own_workload() -> None:
 @pytest.mark.parametrize(
     ("kernel", "selection", "problem", "remedy"),
     [
-        ("cpu: [mine.cpp]", {"devices": ("cuda",)}, "mine has no cuda sources", "--device cpu"),
-        ("cuda: [mine.cu]", {"devices": ("cpu",)}, "mine has no cpu sources", "--device cuda"),
+        (
+            "cpu: [mine.cpp]",
+            {"devices": ("cuda",)},
+            "nothing to measure on cuda: nothing in matrix.yaml says that it runs there: mine",
+            "--device cpu",
+        ),
+        ("cuda: [mine.cu]", {"devices": ("cpu",)}, "nothing to measure on cpu", "--device cuda"),
         ("cuda: [mine.cu]", {"devices": ("cuda",)}, "no workload has dtypes for cuda", "dtypes: {cuda: [float32]}"),
     ],
 )
