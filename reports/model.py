@@ -111,7 +111,6 @@ class Side:
     log_excerpt: str = ""
     fault: Fault = Fault.SUBJECT  # who failed, where it did not end well
     ended_after_s: float | None = None  # of a process that ended without a result: how long it had run
-    ended_peak_bytes: int | None = None  # and the most memory that it had resident
     record: str | None = None
     measured_with: str | None = None
 

@@ -58,15 +58,10 @@ def message_text(ended: CorrectnessSide, length: int = 300) -> str:
 
 
 def end_text(ended: Iterable[Side]) -> str:
-    """Return after how long processes ended without a result, and how much memory they had used by then, such as
-    " after 3.2 s, at 1.4 GiB"; '' where neither is known."""
-    every = list(ended)
-    seconds = sorted(side.ended_after_s for side in every if side.ended_after_s is not None)
-    sizes = sorted(side.ended_peak_bytes for side in every if side.ended_peak_bytes is not None)
+    """Return after how long processes ended without a result, such as " after 3.2 s"; '' where that is not known."""
+    seconds = sorted(side.ended_after_s for side in ended if side.ended_after_s is not None)
     after = " to ".join(dict.fromkeys(map(duration_text, seconds[:1] + seconds[-1:])))
-    peak = " to ".join(dict.fromkeys(map(bytes_text, sizes[:1] + sizes[-1:])))
-    parts = [f" after {after}" if after else "", f" at {peak}" if peak else ""]
-    return ",".join(filter(None, parts))
+    return f" after {after}" if after else ""
 
 
 def duration_text(seconds: float) -> str:

@@ -15,6 +15,7 @@ import os
 import platform
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -40,7 +41,7 @@ from harness.executors.bwrap import (
     own_devices,
 )
 from harness.executors.engine import OWNER, Engine
-from harness.executors.process import owner, temporary_folder
+from harness.executors.process import owner
 from harness.executors.sandbox import ENVIRONMENT, SandboxLimits, unconfined
 from harness.executors.venv import ProcessExecutor, VenvExecutor
 from harness.gpu import gpus, handed_on
@@ -48,7 +49,7 @@ from harness.schema.environment_records import EnvironmentRecord, Observation
 from harness.tools import cache_lock
 from harness.worker import protocol
 
-VERSION = 2
+VERSION = 3
 MANIFEST = "manifest.json"
 BLOCK_BYTES = 1 << 20
 PACK_AGAIN = "copy the folder again; if it stays so, pack it again: nox -s bundle"
@@ -65,11 +66,7 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class ArchivedEnvironment:
-    torch: str
-    cuda: str | None
-    python: str
     index: str  # where its wheels really came from
-    key: str
     image: str  # '' of a virtual environment
     base_image: str
     pins_sha256: str
@@ -120,8 +117,6 @@ def load_bundle(folder: Path) -> Bundle:
     try:
         manifest = TypeAdapter(Manifest).validate_json(data)
     except ValidationError as error:
-        if b'"schema_version"' in data:
-            raise InputError(f"{folder}: a bundle of an older format", "pack it again: nox -s bundle") from None
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the file"
         raise InputError(f"{path}: the manifest is damaged: {place}: {first['msg']}", PACK_AGAIN) from None
@@ -196,24 +191,11 @@ def write_parts(
 
 
 @contextlib.contextmanager
-def _printed(command: Sequence[str], doing: str) -> Iterator[IO[bytes]]:
-    """Give what a command prints. InfrastructureError where it fails."""
-    with temporary_folder() as folder, (folder / "said").open("w+b") as said:
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said) as process:
-            assert process.stdout is not None
-            yield process.stdout
-        said.seek(0)
-        if process.returncode:
-            why = said.read()[-600:].decode(errors="replace").strip()
-            raise InfrastructureError(f"{doing} failed: {why}", "is the disk full?")
-
-
-@contextlib.contextmanager
 def export_image(engine: Engine, image: str) -> Iterator[IO[bytes]]:
     """Give an image's root file system as a tar."""
     container = engine.call("create", f"--label={OWNER}={owner()}", image, "true").strip()
     try:
-        with _printed(["docker", "export", container], f"docker export of {image}") as tar:
+        with engine.stream("export", container) as tar:
             yield tar
     finally:
         engine.remove("container", container)
@@ -226,21 +208,22 @@ def export_venv(executor: VenvExecutor, bwrap: Bwrap, id: str) -> Iterator[IO[by
     mounts = [Mount(access=Access.READ, source=str(path), target=str(path)) for path in folders]
     options = ["--ignore-failed-read", "--warning=no-file-changed", *(f"--exclude=./{name}" for name in NOT_PACKED)]
     command = bwrap.enter(mounts, ["tar", "-c", "-C", "/", *options, "."])
-    with _printed(command, f"packing {id}") as tar:
-        yield tar
+    with tempfile.TemporaryFile() as said, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said) as tar:
+        assert tar.stdout is not None
+        yield tar.stdout
+        tar.wait()
+        said.seek(0)
+        if tar.returncode:
+            why = said.read()[-600:].decode(errors="replace").strip()
+            raise InfrastructureError(f"packing {id} failed: {why}", "is the disk full?")
 
 
 def describe_environment(
     record: EnvironmentRecord, interpreter: str, tar_bytes: int, parts: tuple[Part, ...]
 ) -> ArchivedEnvironment:
     """Return what a manifest says of an environment."""
-    assert record.observed is not None
     return ArchivedEnvironment(
-        torch=record.observed.torch,
-        cuda=record.observed.torch_cuda,
-        python=record.observed.python,
         index=record.index,
-        key=record.key,
         image=record.image,
         base_image=record.base_image,
         pins_sha256=record.pins_sha256,

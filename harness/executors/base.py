@@ -18,7 +18,7 @@ from harness.config.plan import PlannedEnvironment
 from harness.errors import HarnessError, InfrastructureError, Interrupted, Unrecorded
 from harness.executors import Answer, Task, Terms, Variables
 from harness.executors.bwrap import Bwrap
-from harness.executors.process import end_descendants, is_orphans, owners, temporary_folder
+from harness.executors.process import end_descendants, is_orphan, owner, temporary_folder
 from harness.executors.sandbox import hand_over
 from harness.schema.environment_records import EnvironmentRecord, Observation
 from harness.schema.records import Status
@@ -59,7 +59,7 @@ def stage(cache: Path, package: Path = WORKER) -> Path:
 def remove_asked(cache: Path) -> None:
     """Remove what was asked by harnesses that are gone: one that is killed cannot."""
     for folder in (cache / "asked").glob("*"):
-        if is_orphans(folder.name):
+        if is_orphan(folder.name):
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -176,7 +176,7 @@ class BaseExecutor(abc.ABC):
     ) -> R:
         """The result of a task that runs no code under test. InfrastructureError where there is none that can be
         read: `doing` says of what."""
-        folder = self.cache / "asked" / f"{name}-{id}-{owners()}"
+        folder = self.cache / "asked" / f"{name}-{id}-{owner()}"
         log = folder / "log"
         task = Task(
             environment=id,

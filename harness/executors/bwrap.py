@@ -14,10 +14,8 @@ import functools
 import importlib.util
 import json
 import os
-import platform
 import re
 import shutil
-import struct
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +24,7 @@ from pathlib import Path
 
 from harness.errors import InfrastructureError
 from harness.executors import Answer, Task
-from harness.executors.process import MARK, PASSED_ON, Ended, clean_environment, open_bytes, owner, run_child
+from harness.executors.process import MARK, PASSED_ON, Ended, clean_environment, owner, run_child
 from harness.executors.sandbox import (
     TASK_USER,
     USER,
@@ -34,7 +32,6 @@ from harness.executors.sandbox import (
     bring_back,
     hand_over,
     refuse_closed,
-    signalled,
     take_back,
 )
 from harness.gpu import find_minors, gpus
@@ -52,7 +49,6 @@ SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "opt",
 OWN = ("proc", "sys", "dev", "tmp", "run")  # folders of a sandbox's root that are never another root's
 TMPFS_BYTES = 1 << 30
 TRACERS = ("check",)  # tasks whose tools map a shadow of all the memory that there could be
-FILTERED = "x86_64"  # the machine whose numbers of system calls the filter knows
 CORES = 8  # for as many of a machine, runs beside each other may have one more limit of processes
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -124,15 +120,13 @@ class Bwrap:
         variables: Mapping[str, str] = {},
         limits: Mapping[str, int] = {},
         processors: Sequence[int] = (),
-        filter_fd: int | None = None,
     ) -> list[str]:
         """Return the command that runs `command` in a sandbox.
 
         `root`: whose system folders it sees, this machine's or an unpacked image's. `limits`: by the names of
-        prlimit(1), of each process. `filter_fd`: an open file with a filter of system calls.
+        prlimit(1), of each process.
         """
         mounts = sorted(mounts, key=lambda mount: len(Path(mount.target).parts))  # a folder before what lies in it
-        # Before the filter, which would ignore it.
         words = ["taskset", "--cpu-list", ",".join(map(str, processors))] if processors else []
         words += [self.program, *self.options]
         if self.rootless:
@@ -154,7 +148,6 @@ class Bwrap:
         for mount in mounts:
             words += mount.words_in(there)
         words += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", folder]
-        words += [] if filter_fd is None else ["--seccomp", str(filter_fd)]
         words += ["--"]
         if not self.rootless:
             words += ["setpriv", f"--reuid={TASK_USER}", f"--regid={TASK_USER}", "--clear-groups"]
@@ -338,7 +331,7 @@ def run_confined(task: Task, process: Process, bwrap: Bwrap, limits: SandboxLimi
         bring_back(parents[path.parent] / path.name, path)
     answer = Answer(
         result=protocol.read_result(own / "result.json") if ended.returncode == 0 and not ended.timed_out else None,
-        ended=replace(ended, returncode=signalled(ended.returncode)),
+        ended=ended,
     )
     shutil.rmtree(scratch, ignore_errors=True)
     return answer
@@ -355,29 +348,25 @@ def _run_in_sandbox(
         MARK: owner(),
     }
     terms, sees_gpu = task.terms, any(mount.access is Access.DEVICE for mount in mounts)
-    is_filtered = bool(terms.processors) and platform.machine() == FILTERED
     worker = [str(process.python), "-m", "worker", task.name, f"{scratch}/request.json", f"{scratch}/result.json"]
-    with open_bytes(affinity_filter() if is_filtered else b"") as filter_fd:
-        command = bwrap.enter(
-            mounts,
-            worker,
-            root=process.root,
-            folder=str(scratch),
-            variables=clean_environment(variables, PASSED_ON if process.root == Path("/") else ()),
-            limits=restraints(task.name, limits, rootless=bwrap.rootless, sees_gpu=sees_gpu),
-            processors=terms.processors,
-            filter_fd=filter_fd if is_filtered else None,
-        )
-        return run_child(
-            command,
-            cwd=scratch,
-            log=task.log,
-            timeout_s=terms.timeout_s,
-            environment={},
-            gate=terms.gate,
-            until=terms.until,
-            pass_fds=(filter_fd,),
-        )
+    command = bwrap.enter(
+        mounts,
+        worker,
+        root=process.root,
+        folder=str(scratch),
+        variables=clean_environment(variables, PASSED_ON if process.root == Path("/") else ()),
+        limits=restraints(task.name, limits, rootless=bwrap.rootless, sees_gpu=sees_gpu),
+        processors=terms.processors,
+    )
+    return run_child(
+        command,
+        cwd=scratch,
+        log=task.log,
+        timeout_s=terms.timeout_s,
+        environment={},
+        gate=terms.gate,
+        until=terms.until,
+    )
 
 
 def _stand_ins(task: Task, outputs: Path) -> dict[Path, Path]:
@@ -409,25 +398,6 @@ def restraints(task: str, limits: SandboxLimits | None, *, rootless: bool, sees_
     if not sees_gpu and task not in TRACERS:
         chosen["data"] = limits.memory_bytes
     return chosen
-
-
-def affinity_filter() -> bytes:
-    """Return a filter of system calls (seccomp(2)) under which a task stays on its processors.
-
-    It is told that sched_setaffinity was done. Calls of other architectures, whose numbers are others, end the process.
-    """
-    load, equal, at_least, answer = 0x20, 0x15, 0x35, 0x06
-    steps = [
-        (load, 0, 0, 4),  # the architecture
-        (equal, 1, 0, 0xC000003E),
-        (answer, 0, 0, 0x80000000),
-        (load, 0, 0, 0),  # the call's number
-        (at_least, 1, 0, 0x40000000),
-        (equal, 0, 1, 203),
-        (answer, 0, 0, 0x00050000),  # error 0
-        (answer, 0, 0, 0x7FFF0000),
-    ]
-    return b"".join(struct.pack("=HBBI", *step) for step in steps)
 
 
 # -- what is seen, and where ----------------------------------------------------------------------------------------

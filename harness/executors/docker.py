@@ -4,24 +4,20 @@ A sandbox has no network, no capability and no root; it sees the image, which it
 which it cannot write either, and one folder of its own, from which only what was asked for is taken back.
 
 A container is created, filled by `docker cp`, started, waited for, read by `docker cp`, and removed. One whose harness
-was killed ends at its time limit; the next run of the harness removes it.
+was killed ends soon after its time limit (docker/task.sh); the next run of the harness removes it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
-import os
+import math
 import shutil
-import signal
-import subprocess
 import tarfile
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +35,7 @@ from harness.executors.engine import (
     engine_variables,
 )
 from harness.executors.images import RECIPE, base_identity, build_image, image_key
-from harness.executors.process import Ended, is_orphan, owner, run_child, tail
+from harness.executors.process import Ended, is_orphan, owner, run_child, signalled
 from harness.executors.sandbox import (
     ENVIRONMENT,
     LINK,
@@ -49,7 +45,6 @@ from harness.executors.sandbox import (
     bring_back,
     sandbox_paths,
     sandbox_variables,
-    signalled,
     unconfined,
 )
 from harness.executors.transfer import Refused, pack, relocate, unpack
@@ -58,11 +53,9 @@ from harness.schema.environment_records import EnvironmentRecord, Observation
 from harness.tools import GIB
 from harness.worker import codec, protocol
 
-AWAY_S = 90.0  # how long the engine may be away
-TRIES = 3
 TASK = RECIPE / "task.sh"
-COUNTS = ".limits"  # the file that it writes
-TOO_LARGE = (os.strerror(errno.EFBIG), os.strerror(errno.ENOSPC))
+RESULT = "result.json"
+OVERTIME_S = 60.0  # after a task's limit, in which whoever waits for it ends it first
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY")  # `docker` would pass on a user's
 GPU_OPTIONS = {
     "nvidia": ['--gpus=all,"capabilities=gpu,compute,utility"'],
@@ -70,31 +63,6 @@ GPU_OPTIONS = {
     # An engine whose default runtime is NVIDIA's hands GPUs over unasked.
     "": ["--env=NVIDIA_VISIBLE_DEVICES=void"],
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Counts:
-    """What the kernel counted of a sandbox: processes that it killed for want of memory, and forks that it refused."""
-
-    memory_kills: int = 0
-    refused_processes: int = 0
-
-
-def read_counts(text: str) -> Counts:
-    """Read what docker/task.sh writes: lines of files of a control group, after the file's name."""
-    found: dict[str, int] = {}
-    for line in text.splitlines():
-        key, _, number = line.rpartition(" ")
-        if number.isdigit():
-            found[key] = int(number)
-    # A machine that has no memory left kills too: only where this group was at its own limit was that the reason.
-    most, limit = found.get("memory.max_usage_in_bytes", 0), found.get("memory.limit_in_bytes", 1)
-    was_at_limit = found.get("memory.events max", 0) > 0 or most >= limit
-    kills = found.get("memory.events oom_kill", 0) + found.get("memory.oom_control oom_kill", 0)
-    return Counts(
-        memory_kills=kills if was_at_limit else 0,
-        refused_processes=found.get("pids.events max", 0),
-    )
 
 
 def sweep(engine: Engine) -> int:
@@ -179,29 +147,20 @@ class DockerExecutor(BaseExecutor):
             yield Path("/", volume)
 
     def run(self, task: Task) -> Answer:
-        for attempt in range(1, TRIES + 1):
-            self._refuse_if_stopped()
+        self._refuse_if_stopped()
+        shutil.rmtree(task.scratch, ignore_errors=True)
+        task.scratch.mkdir(parents=True)
+        try:
+            return self._run_in_container(task)
+        except EngineGone as error:
+            if self._stopped.is_set():
+                raise Interrupted() from None
+            raise self._gone(error) from None
+        except EngineRefused:
+            self._refuse_if_stopped()  # its container was removed under it
+            raise
+        finally:
             shutil.rmtree(task.scratch, ignore_errors=True)
-            task.scratch.mkdir(parents=True)
-            try:
-                self.engine.remove_lost()
-                return self._attempt(task)
-            except EngineGone as error:
-                if self._stopped.is_set():
-                    raise Interrupted() from None
-                if attempt == TRIES or not self._returns():
-                    raise self._gone(error) from None
-                if (
-                    task.terms.link is not None
-                ):  # the task that it worked with has lost it: who started both begins anew
-                    lost = Ended(returncode=-signal.SIGKILL, timed_out=False, duration_s=0.0, log=tail(task.log))
-                    return Answer(result=None, ended=lost)
-            except EngineRefused:
-                self._refuse_if_stopped()  # its container was removed under it
-                raise
-            finally:
-                shutil.rmtree(task.scratch, ignore_errors=True)
-        raise AssertionError("unreachable")
 
     def _gone(self, error: EngineGone) -> Unrecorded:
         return Unrecorded(
@@ -209,17 +168,7 @@ class DockerExecutor(BaseExecutor):
             f"{NO_ENGINE_REMEDY}; then start the same command again: it goes on from here",
         )
 
-    def _returns(self) -> bool:
-        """Wait for the engine."""
-        print(f"the container engine does not answer; waiting up to {AWAY_S:.0f} s for it", flush=True)
-        deadline = time.monotonic() + AWAY_S
-        while time.monotonic() < deadline and not self._stopped.is_set():
-            if self.engine.answers():
-                return True
-            time.sleep(0.5)
-        return False
-
-    def _attempt(self, task: Task) -> Answer:
+    def _run_in_container(self, task: Task) -> Answer:
         places, outputs = sandbox_paths(task, self.root)
         started = time.monotonic()
         container = self._create(task)
@@ -236,8 +185,7 @@ class DockerExecutor(BaseExecutor):
             self._refuse_if_stopped()
             answer = self._read(container, task, outputs, ended)
         finally:
-            if not self.engine.remove("container", container):
-                self.engine.lost.add(container)
+            self.engine.remove("container", container)
         self._refuse_if_stopped()
         overhead_s = time.monotonic() - started - answer.ended.duration_s
         return replace(answer, ended=replace(answer.ended, overhead_s=overhead_s))
@@ -269,7 +217,8 @@ class DockerExecutor(BaseExecutor):
             *(f"--env={name}=" for proxy in PROXIES for name in (proxy, proxy.lower())),
             *(f"--env={name}={value}" for name, value in self._variables(task).items()),
         ]
-        command = [PYTHON, "-m", "worker", task.name, "/in/request.json", "/out/result.json"]
+        limit_s = math.ceil(task.terms.timeout_s + OVERTIME_S)
+        command = [str(limit_s), PYTHON, "-m", "worker", task.name, "/in/request.json", f"/out/{RESULT}"]
         image = self._images[task.environment]
         try:
             return self.engine.call(
@@ -306,54 +255,33 @@ class DockerExecutor(BaseExecutor):
     def _read(self, container: str, task: Task, outputs: Mapping[str, Path], ended: Ended) -> Answer:
         """Read how a container ended, and what it left. EngineGone where the engine ended it."""
         if ended.timed_out:
-            return Answer(result=None, ended=replace(ended, peak_bytes=None))
+            return Answer(result=None, ended=ended)
         found = self.engine.find("container", container)
         state: dict[str, Any] = found["State"] if found else {"Status": "gone"}
         if state.get("Error"):
             raise EngineRefused(state["Error"])
         if state["Status"] != "exited":
             raise EngineGone(f"a container is {state['Status']}: {ended.last_line}")
-        ended = replace(ended, peak_bytes=None, duration_s=_seconds_of(state))
-        names = {"result.json": task.scratch / "result.json", COUNTS: task.scratch / COUNTS}
-        names |= {name: task.scratch / "out" / name for name in outputs}
-        refused = self._copy_out(container, names)
-        counts_there = names[COUNTS].is_file()
-        counts = read_counts(names[COUNTS].read_text(errors="replace") if counts_there else "")
-        for name, target in outputs.items():
-            if not refused:
-                bring_back(names[name], target)
-        result = protocol.read_result(names["result.json"]) if state["ExitCode"] == 0 and not refused else None
-        killed_by = refused or self._limit(task, counts, result, oom=bool(state["OOMKilled"]) and not counts_there)
-        ended = replace(ended, returncode=signalled(state["ExitCode"]), killed_by=killed_by)
-        return Answer(result=None if killed_by else result, ended=ended)
+        left = {name: task.scratch / "left" / name for name in (RESULT, *outputs)}
+        killed_by = self._copy_out(container, left)
+        if not killed_by:
+            for name, target in outputs.items():
+                bring_back(left[name], target)
+        if state["OOMKilled"]:
+            killed_by = f"its memory limit of {self.limits.memory_bytes / GIB:.3g} GiB"
+        result = protocol.read_result(left[RESULT]) if state["ExitCode"] == 0 and not killed_by else None
+        return Answer(result=result, ended=replace(ended, returncode=signalled(state["ExitCode"]), killed_by=killed_by))
 
     def _copy_out(self, container: str, places: Mapping[str, Path]) -> str:
         """Copy what was asked for out of a container; '', or the limit that it went over."""
-        with subprocess.Popen(
-            ["docker", "cp", f"{container}:/out/.", "-"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        ) as copy:
-            assert copy.stdout is not None and copy.stderr is not None
-            most_bytes = self.limits.output_bytes + protocol.MOST_RESULT_BYTES
-            try:
-                unpack(copy.stdout, places, limit_bytes=most_bytes, limit_files=self.limits.output_files)
-            except Refused as error:
-                copy.kill()
-                return f"its output limit: it {error}"
-            except tarfile.TarError as error:
-                copy.kill()
-                raise EngineGone(f"what a container left has no end: {error}") from None
-        return ""
-
-    def _limit(self, task: Task, counts: Counts, result: dict[str, Any] | None, *, oom: bool) -> str:
-        """Name the limit that a task ran into; '' for none."""
-        if oom or counts.memory_kills:
-            return f"its memory limit of {self.limits.memory_bytes / GIB:.3g} GiB"
-        failed = result is None or result.get("status") in (protocol.CRASHED, protocol.BUILD_FAILED)
-        printed = str((result or {}).get("message", "")) + tail(task.log)
-        if failed and any(text in printed for text in TOO_LARGE):
-            return f"its output limit of {self.limits.output_bytes / GIB:.3g} GiB"
-        if failed and counts.refused_processes:
-            return f"its limit of {self.limits.processes} processes"
+        most_bytes = self.limits.output_bytes + protocol.MOST_RESULT_BYTES
+        try:
+            with self.engine.stream("cp", f"{container}:/out/.", "-") as copy:
+                unpack(copy, places, limit_bytes=most_bytes, limit_files=self.limits.output_files)
+        except Refused as error:
+            return f"its output limit: it {error}"
+        except tarfile.TarError as error:
+            raise EngineGone(f"what a container left has no end: {error}") from None
         return ""
 
     def stop(self) -> None:
@@ -362,15 +290,3 @@ class DockerExecutor(BaseExecutor):
             for container, named in list(self.engine.owned("container")):
                 if named == self.owner:
                     self.engine.remove("container", container)
-
-
-def _seconds_of(state: Mapping[str, Any]) -> float:
-    """Return how long a container ran, by the engine's clock."""
-    began, over = (_epoch_s(state[name]) for name in ("StartedAt", "FinishedAt"))
-    return max(0.0, over - began)
-
-
-def _epoch_s(text: str) -> float:
-    """Read a time of RFC 3339 in UTC, whose fraction has any number of digits."""
-    whole, _, fraction = text.rstrip("Z").partition(".")
-    return datetime.fromisoformat(f"{whole}+00:00").timestamp() + float(f"0.{fraction or 0}")

@@ -12,6 +12,7 @@ import os
 import platform
 import secrets
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,7 +114,6 @@ class Engine:
         self.info: dict[str, Any] = json.loads(self._run("info", "--format={{json .}}", timeout_s=CONNECT_TIMEOUT_S))
         if errors := self.info.get("ServerErrors"):
             raise EngineGone("; ".join(errors))
-        self.lost: set[str] = set()  # containers that could not be removed, since the engine had gone
 
     def _run(self, *words: str, timeout_s: float, stdin: IO[bytes] | None = None) -> str:
         """Return what a command of `docker` prints. EngineGone where it fails."""
@@ -139,6 +139,25 @@ class Engine:
             if self.answers():
                 raise EngineRefused(error.problem) from None
             raise
+
+    @contextlib.contextmanager
+    def stream(self, *words: str) -> Iterator[IO[bytes]]:
+        """Give what a command of `docker` prints, of any length. It is ended where nobody reads to the end; EngineGone
+        where it fails."""
+        with tempfile.TemporaryFile() as said:
+            process = subprocess.Popen(["docker", *words], stdout=subprocess.PIPE, stderr=said)
+            assert process.stdout is not None
+            try:
+                with process.stdout:
+                    yield process.stdout
+            except BaseException:
+                process.kill()
+                raise
+            finally:
+                process.wait()
+            said.seek(0)
+            if process.returncode:
+                raise EngineGone(" ".join(said.read().decode(errors="replace").split())[-MOST_WORDS:])
 
     def find(self, kind: str, name: str) -> dict[str, Any] | None:
         """Return what the engine knows of an image or a container; None where it has none of that name."""
@@ -235,22 +254,11 @@ class Engine:
         finally:
             self.remove("volume", name)
 
-    def remove(self, kind: str, name: str) -> bool:
-        """Remove a container or a volume; False where the engine has gone. What stays is found by its owner later."""
+    def remove(self, kind: str, name: str) -> None:
+        """Remove a container or a volume. What stays, since the engine has gone, is found by its owner later."""
         words = ["rm", "--force", "--volumes"] if kind == "container" else ["volume", "rm", "--force"]
-        try:
+        with contextlib.suppress(EngineGone, EngineRefused):  # the second of what is gone already, or in use still
             self.call(*words, name)
-        except EngineGone:
-            return False
-        except EngineRefused:  # it is gone already, or in use still
-            pass
-        return True
-
-    def remove_lost(self) -> None:
-        """Remove what an engine that was killed did not."""
-        for container in tuple(self.lost):
-            if self.remove("container", container):
-                self.lost.discard(container)
 
 
 def find_gpu_way(info: Mapping[str, Any], *, local: bool) -> str:

@@ -4,12 +4,10 @@ A signal for a parent's death (prctl(2), `PR_SET_PDEATHSIG`) reaches a child and
 it instead, and is the subreaper of everything below: what loses its parent there becomes its child, whatever session
 it made for itself.
 
-It writes to an open file how much memory the command had used when it ended, as getrusage(2) has it: in KiB, the most
-that its process had resident, or the largest process that it had waited for. Only the parent of a process learns that,
-and learns it free of what the process that starts this one uses: this one is small when it forks.
+It does the same when the command has ended, and when it gets SIGTERM. Its exit code is the command's, or 128 + N where
+signal N ended that.
 
-usage: guard.py PARENT REPORT COMMAND..., with the process id of who starts it, and the open file's number. Standard
-library only.
+usage: guard.py PARENT COMMAND..., with the process id of who starts it. Standard library only.
 """
 
 from __future__ import annotations
@@ -17,14 +15,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import resource
 import signal
 import sys
-import time
 from collections.abc import Iterator
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-REST_S = 0.2
 CANNOT = 125  # exit code: the command could not be started
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -48,37 +43,7 @@ def end_all() -> None:
             os.waitpid(-1, 0)
 
 
-def peaks_of_rest() -> Iterator[int]:
-    """Yield the peak of each process that ends just after the command, and knows those that it waited for.
-
-    bubblewrap ends before the first process of its sandbox, which waited for the task.
-    """
-    deadline = time.monotonic() + REST_S
-    while time.monotonic() < deadline:
-        try:
-            process, _, usage = os.wait4(-1, os.WNOHANG)
-        except ChildProcessError:
-            return
-        if process:
-            yield usage.ru_maxrss
-        else:
-            time.sleep(0.005)
-
-
-def end_as(code: int) -> None:
-    """End this process as one of that status did (waitpid(2))."""
-    if os.WIFSIGNALED(code):
-        number = os.WTERMSIG(code)
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        with contextlib.suppress(OSError):  # SIGKILL has no handler
-            signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
-        os.kill(os.getpid(), number)
-    os._exit(os.WEXITSTATUS(code))
-
-
-def main(parent: int, report: int, command: list[str]) -> None:
-    os.set_inheritable(report, False)
+def main(parent: int, command: list[str]) -> None:
     waited = {signal.SIGTERM, signal.SIGCHLD}
     signal.pthread_sigmask(signal.SIG_BLOCK, waited)
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -96,15 +61,13 @@ def main(parent: int, report: int, command: list[str]) -> None:
         os._exit(CANNOT)
     while signal.sigwait(waited) == signal.SIGCHLD:
         with contextlib.suppress(ChildProcessError):
-            while (ended := os.wait4(-1, os.WNOHANG))[0]:
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 if ended[0] == child:
-                    peak = max([ended[2].ru_maxrss, *peaks_of_rest()])
-                    with contextlib.suppress(OSError):  # nobody reads it any more
-                        os.write(report, b"%d" % peak)
-                    end_as(ended[1])
+                    end_all()
+                    os._exit(128 + os.WTERMSIG(ended[1]) if os.WIFSIGNALED(ended[1]) else os.WEXITSTATUS(ended[1]))
     end_all()
     os._exit(128 + signal.SIGTERM)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])
+    main(int(sys.argv[1]), sys.argv[2:])

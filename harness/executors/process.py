@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import hashlib
 import math
 import os
-import re
 import select
 import shutil
 import signal
@@ -23,7 +21,6 @@ from typing import IO
 
 import psutil
 
-from harness.executors.guard import CANNOT
 from harness.worker.text import last_line, plain
 
 GUARD = Path(__file__).with_name("guard.py")
@@ -32,12 +29,10 @@ TEMPORARY, OWNER = "kernel-matrix-", "owner"  # of temporary folders: how they b
 LOG_EXCERPT_BYTES = 4000
 LOG_LIMIT_BYTES = 8 << 20  # of what one process prints: half of it from the start, half from the end
 READ_BYTES = 1 << 20  # the most that a pipe holds
-KIB = 1 << 10
-PEAK = re.compile(r"^VmHWM:\s*(\d+) kB$", re.MULTILINE)  # proc(5)
 LOOK_S = 0.05  # between looks at a silent child
 # Sent at a limit of a file's size, of a processor's time, and for a system call that the sandbox does not grant.
 LIMIT_SIGNALS = (signal.SIGXFSZ, signal.SIGXCPU, signal.SIGSYS)
-LAST_WORDS_S = 5.0  # for a process whose `until` is over
+LAST_WORDS_S = 5.0  # for a process whose `until` is over, and for a guard to end what is below it
 PASSED_ON = (
     "PATH",
     "HOME",
@@ -53,10 +48,6 @@ PASSED_ON = (
     "SSL_CERT_FILE",
 )
 DECISIVE = ("CC", "CXX", "CUDA_HOME", "LD_LIBRARY_PATH")  # of those: what can move a number, or choose what does
-_PR_SET_CHILD_SUBREAPER = 36
-_libc = ctypes.CDLL(None, use_errno=True)
-_starting = threading.Lock()
-_running: set[int] = set()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +55,7 @@ class Ended:
     """How a process ended; `how` says it of one that gave no result.
 
     `returncode` is negative for a signal; `timed_out` means that it was killed at its time limit; `killed_by` names
-    another limit that it ran into, such as "its memory limit of 8 GiB". `peak_bytes` is the most memory that it had
-    resident, or the largest process that it had waited for; None where that is not known, as of a container.
+    another limit that it ran into, such as "its memory limit of 8 GiB".
     """
 
     returncode: int
@@ -74,7 +64,6 @@ class Ended:
     log: str
     killed_by: str = ""
     overhead_s: float = 0.0  # what a place to run in cost, before and after the process
-    peak_bytes: int | None = None
 
     @property
     def from_outside(self) -> bool:
@@ -223,26 +212,6 @@ def _wait(child: subprocess.Popen[bytes], pipe: IO[bytes], log: CappedLog, time_
     return True
 
 
-def _read_peak(report: int) -> int | None:
-    """Return the bytes that a guard wrote to its report; None where it could not."""
-    with contextlib.suppress(BlockingIOError):  # something else holds the other end
-        text = os.read(report, 100)
-        return int(text) * KIB if text.isdigit() else None
-    return None
-
-
-def _measure_peak(guard: int) -> int | None:
-    """Return the most bytes that a process below a guard has had resident, of those that run now; None where none
-    does."""
-    found = []
-    with contextlib.suppress(psutil.Error):
-        for process in psutil.Process(guard).children(recursive=True):
-            with contextlib.suppress(OSError):
-                peaks = PEAK.findall(Path(f"/proc/{process.pid}/status").read_text())  # none, of one that has ended
-                found += [int(peak) * KIB for peak in peaks]
-    return max(found, default=None)
-
-
 def birth(pid: int) -> str:
     """When a process began, in ticks since the machine did, whatever its clock says; '' where none runs (proc(5))."""
     try:
@@ -253,20 +222,21 @@ def birth(pid: int) -> str:
 
 
 def owner() -> str:
-    """This process, so that another one can tell whether it still lives: of what it starts, and of its containers."""
-    return f"{_machine()}/{os.getpid()}/{birth(os.getpid())}"
+    """Name this process, so that another one can tell whether it still lives. File names and labels end with it."""
+    return f"{_machine()}-{os.getpid()}-{birth(os.getpid())}"
 
 
 def _machine() -> str:
-    """Where a process id means the same."""
+    """Return a digest of where a process id means the same."""
     boot, space = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
-    return f"{boot.read_text().strip()}.{space.stat().st_ino}" if boot.exists() and space.exists() else "unknown"
+    place = f"{boot.read_text().strip()}.{space.stat().st_ino}" if boot.exists() and space.exists() else "unknown"
+    return hashlib.sha256(place.encode()).hexdigest()[:8]
 
 
-def is_orphan(named: str) -> bool:
-    """Whether the process that `owner` named is gone. One of another machine, or before a restart, is not ours."""
-    machine, _, process = named.partition("/")
-    pid, _, born = process.partition("/")
+def is_orphan(name: str) -> bool:
+    """Return whether the process is gone that `owner` named at the end of a name. One of another machine, or before a
+    restart, is not ours."""
+    *_, machine, pid, born = ("-" * 3 + name).split("-")
     if not pid.isdecimal() or machine != _machine():
         return False
     try:
@@ -276,22 +246,6 @@ def is_orphan(named: str) -> bool:
     except PermissionError:
         return False  # it lives, and is another user's, who may hide its birth
     return birth(int(pid)) != born
-
-
-def owners() -> str:
-    """`owner` as the end of a file's name: a socket's path, for one, must be short."""
-    _, pid, born = owner().rsplit("/", 2)
-    return f"{_machine_digest()}-{pid}-{born}"
-
-
-def is_orphans(name: str) -> bool:
-    """Whether the process is gone whose `owners` a file's name ends with. As `is_orphan`."""
-    _, digest, pid, born = ("-" * 3 + name).rsplit("-", 3)
-    return digest == _machine_digest() and is_orphan(f"{_machine()}/{pid}/{born}")
-
-
-def _machine_digest() -> str:
-    return hashlib.sha256(_machine().encode()).hexdigest()[:8]
 
 
 def kill_leftovers() -> None:
@@ -304,12 +258,12 @@ def kill_leftovers() -> None:
                 process.kill()
                 killed.append(process)
     psutil.wait_procs(killed, timeout=5)
-    _remove_temporary(is_orphans)
+    _remove_temporary(is_orphan)
 
 
 def remove_own_temporary() -> None:
     """Where this process ends before its threads do."""
-    _remove_temporary(lambda name: name == f"{TEMPORARY}{owners()}")
+    _remove_temporary(lambda name: name == f"{TEMPORARY}{owner()}")
 
 
 def _remove_temporary(is_over: Callable[[str], bool]) -> None:
@@ -323,32 +277,8 @@ def _remove_temporary(is_over: Callable[[str], bool]) -> None:
 def temporary_folder() -> Iterator[Path]:
     """A folder with a short name, as long as the context lasts; `kill_leftovers` removes those of a dead harness, which
     their names tell."""
-    with tempfile.TemporaryDirectory(prefix=f"{TEMPORARY}{owners()}-") as name:
+    with tempfile.TemporaryDirectory(prefix=f"{TEMPORARY}{owner()}-") as name:
         yield Path(name)
-
-
-def _kill_orphans() -> None:
-    """Kill what children that have ended left to us. No other child of ours is in a session that is not ours."""
-    with _starting:
-        for _ in range(20):
-            orphans = [
-                process
-                for process in psutil.Process().children()
-                if process.pid not in _running and _session(process.pid) != os.getsid(0)
-            ]
-            if not orphans:
-                return
-            for process in orphans:
-                with contextlib.suppress(psutil.Error, OSError):
-                    process.kill()
-            psutil.wait_procs(orphans, timeout=1)  # their children are ours then
-
-
-def _session(pid: int) -> int:
-    try:
-        return os.getsid(pid)
-    except ProcessLookupError:
-        return os.getsid(0)
 
 
 class Clock:
@@ -381,58 +311,45 @@ def run_child(
     environment: Mapping[str, str],
     gate: Gate | None = None,
     until: threading.Event | None = None,
-    pass_fds: Sequence[int] = (),
 ) -> Ended:
     """Run a command in its own session, its output in `log`, and leave no descendant behind, not even where this
     process is killed: `guard` lies between the two.
     """
-    clock, peak_bytes = Clock(timeout_s, gate, until), None
-    with CappedLog(log) as kept, _open_pipe() as (report, reports):
-        child = _start_child([str(reports), *command], cwd, environment, gate, (reports, *pass_fds))
+    clock = Clock(timeout_s, gate, until)
+    with CappedLog(log) as kept:
+        child = _start_child(command, cwd, environment, gate)
         output = child.stdout
         assert output is not None
         try:
             timed_out = not _wait(child, output, kept, clock.left_s)
             duration_s = clock.elapsed_s()
-            if timed_out:  # the guard is killed with what it would report on
-                peak_bytes = _measure_peak(child.pid)
-            elif child.returncode != CANNOT:  # it would be the peak of what was to start the command
-                peak_bytes = _read_peak(report)
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-            _running.discard(child.pid)
-            _kill_orphans()
+            _end_child(child)
             with output:  # what is left, and no more: who holds the other end all the same finds it closed
                 _take(output, kept)
-    return Ended(
-        returncode=child.returncode,
-        timed_out=timed_out,
-        duration_s=duration_s,
-        log=tail(log),
-        peak_bytes=peak_bytes,
-    )
+    return Ended(returncode=signalled(child.returncode), timed_out=timed_out, duration_s=duration_s, log=tail(log))
+
+
+def signalled(code: int) -> int:
+    """Return an exit status as `subprocess` gives it: a guard, an engine or a shell says 128 + N of a process that died
+    by signal N."""
+    return 128 - code if code - 128 in signal.valid_signals() else code
 
 
 def _start_child(
-    words: Sequence[str], cwd: Path, environment: Mapping[str, str], gate: Gate | None, pass_fds: Sequence[int]
+    command: Sequence[str], cwd: Path, environment: Mapping[str, str], gate: Gate | None
 ) -> subprocess.Popen[bytes]:
-    """Start a guard; `words`: where it reports, and the command. Reading its output does not wait."""
-    with _starting:
-        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
-        child = subprocess.Popen(
-            [sys.executable, "-ISB", str(GUARD), str(os.getpid()), *words],
-            cwd=cwd,
-            stdin=subprocess.DEVNULL if gate is None else gate.entrance,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            bufsize=0,
-            env=clean_environment({**environment, MARK: owner()}),
-            start_new_session=True,
-            pass_fds=pass_fds,
-        )
-        _running.add(child.pid)
+    """Start a guard, which starts the command. Reading its output does not wait."""
+    child = subprocess.Popen(
+        [sys.executable, "-ISB", str(GUARD), str(os.getpid()), *command],
+        cwd=cwd,
+        stdin=subprocess.DEVNULL if gate is None else gate.entrance,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        bufsize=0,
+        env=clean_environment({**environment, MARK: owner()}),
+        start_new_session=True,
+    )
     if gate is not None:
         gate.close_entrance()
     assert child.stdout is not None
@@ -440,28 +357,15 @@ def _start_child(
     return child
 
 
-@contextlib.contextmanager
-def _open_pipe() -> Iterator[tuple[int, int]]:
-    """Open a pipe for as long as the context lasts, and give its two ends. Who reads it does not wait."""
-    ends = os.pipe()
+def _end_child(guard: subprocess.Popen[bytes]) -> None:
+    """End a guard with all that is below it, where it has not ended."""
+    guard.terminate()
     try:
-        os.set_blocking(ends[0], False)
-        yield ends
-    finally:
-        for end in ends:
-            os.close(end)
-
-
-@contextlib.contextmanager
-def open_bytes(content: bytes) -> Iterator[int]:
-    """Open a file in memory that holds these bytes, for a child to read."""
-    file = os.memfd_create("kernel-matrix")
-    try:
-        os.write(file, content)
-        os.lseek(file, 0, os.SEEK_SET)
-        yield file
-    finally:
-        os.close(file)
+        guard.wait(LAST_WORDS_S)
+    except subprocess.TimeoutExpired:  # it was stopped
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(guard.pid, signal.SIGKILL)
+        guard.wait()
 
 
 def end_descendants() -> None:

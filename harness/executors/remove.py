@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from harness.executors.choose import Choice
-from harness.executors.process import is_orphans, owners
+from harness.executors.process import is_orphan, owner
 from harness.tools import cache_lock
 
 ENDED = ".ended"
@@ -46,7 +46,7 @@ def shared_environments(choice: Choice, cache: Path, since_utc: str) -> Iterator
     """Environments that other processes may need at the same time: the last one that ends removes all that were added,
     those of processes that were killed too."""
     folder = cache / "exchanged"
-    own = folder / owners()
+    own = folder / owner()
     made: dict[str, str] = {}
 
     def write() -> None:
@@ -66,7 +66,7 @@ def shared_environments(choice: Choice, cache: Path, since_utc: str) -> Iterator
         with cache_lock(cache, folder.name):
             own.replace(own.with_name(f"{own.name}{ENDED}"))
             users = list(folder.iterdir())
-            if all(path.name.endswith(ENDED) or is_orphans(path.name) for path in users):
+            if all(path.name.endswith(ENDED) or is_orphan(path.name) for path in users):
                 for path in users:
                     left = json.loads(path.read_text())
                     for id, key in left["made"].items():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -97,16 +96,6 @@ def unconfined(seen: Confinement | None, limits: SandboxLimits | None = None) ->
             "its processes are not limited": (seen.processes or limits.processes + 1) > limits.processes,
         }
     return next((fault for fault, holds in faults.items() if holds), "")
-
-
-def signalled(code: int | None) -> int:
-    """An exit status as `subprocess` gives it: an engine, or a shell, says 128 + N of a process that died by signal N.
-
-    None: it was killed together with what would report its status.
-    """
-    if code is None:
-        return -signal.SIGKILL
-    return 128 - code if code - 128 in signal.valid_signals() else code
 
 
 def bring_back(source: Path, target: Path) -> None:

@@ -90,8 +90,8 @@ def _files(name: str, source: Path | bytes) -> Iterator[tuple[str, IO[bytes], in
 def unpack(source: IO[bytes], places: Mapping[str, Path], *, limit_bytes: int, limit_files: int) -> None:
     """Write the plain files of a tar stream below `places`, keyed by the first part of their names.
 
-    Names that lead elsewhere are left out. A hard link to what came before is a copy of it. For any other link, a
-    device or a pipe an empty file stands, so that it is no output and yet not nothing. Refused where the files are
+    Names that lead elsewhere are left out. For a link, a device or a pipe an empty file stands, so that it is no output
+    and yet not nothing. Refused where the files are
     larger or more than the limits, or have names that this disk cannot hold; what was written until then stays, and is
     the caller's to remove.
     """
@@ -102,9 +102,7 @@ def unpack(source: IO[bytes], places: Mapping[str, Path], *, limit_bytes: int, l
             if not parts or parts[0] not in places or ".." in parts or "\0" in member.name:
                 continue
             target, plain = places[parts[0]].joinpath(*parts[1:]), member.isreg()
-            linked = _linked(member, places)
-            size_bytes = linked.stat().st_size if linked else member.size if plain else 0
-            total, files = total + size_bytes, files + 1
+            total, files = total + (member.size if plain else 0), files + 1
             if total > limit_bytes or files > limit_files:
                 raise Refused(f"left more than {limit_bytes} bytes or {limit_files} files")
             try:
@@ -113,20 +111,9 @@ def unpack(source: IO[bytes], places: Mapping[str, Path], *, limit_bytes: int, l
                     continue
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with target.open("wb") as file:
-                    if linked:
-                        file.write(linked.read_bytes())
-                    elif plain and (content := tar.extractfile(member)):
+                    if plain and (content := tar.extractfile(member)):
                         shutil.copyfileobj(content, file, BLOCK)
             except OSError as error:
                 if error.errno in DISK:
                     raise
                 raise Refused(f"left a file that cannot be kept: {error.strerror}: {member.name[:80]!r}") from None
-
-
-def _linked(member: tarfile.TarInfo, places: Mapping[str, Path]) -> Path | None:
-    """Return the file, of those that were written, which a hard link is another name of; None for what is none."""
-    parts = PurePosixPath(member.linkname).parts
-    if not member.islnk() or not parts or parts[0] not in places or ".." in parts:
-        return None
-    found = places[parts[0]].joinpath(*parts[1:])
-    return found if found.is_file() else None

@@ -206,7 +206,6 @@ def failure(answer: Answer, what: str, *, holds_subject: bool = True) -> Outcome
         log_excerpt=ended.log,
         fault=fault,
         ended_after_s=round(ended.duration_s, 3),
-        ended_peak_bytes=ended.peak_bytes,
     )
 
 
@@ -218,7 +217,7 @@ def checked(kind: type[R], answer: Answer, what: str, *, holds_subject: bool = T
     try:
         result = codec.read(kind, answer.result)
         if isinstance(result, Outcome):  # it did not end without a result, whatever the code under test wrote
-            result.ended_after_s = result.ended_peak_bytes = None
+            result.ended_after_s = None
         return result
     except codec.WireError as error:
         return Outcome(

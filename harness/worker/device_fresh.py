@@ -78,10 +78,6 @@ class DeviceFresh(Fresh):
             self.drawn[index][0][:, places] = anew
             area[first : first + count, places] = anew
 
-    def holds(self, areas: Sequence[Any], first: int, call: int) -> bool:
-        rows = enumerate(zip(areas, self._rows(call)))
-        return all(torch.equal(area[first + call], row) for at, (area, row) in rows if at not in self.workload.writes)
-
     def arrays(self, call: int) -> list[Array]:
         rows = [row.cpu().numpy().view(like.dtype) for row, like in zip(self._rows(call), self.base)]
         return self._as_arrays(rows)

@@ -17,13 +17,14 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Sequence, Tuple
 
-from . import channel, dtypes, events, host, protocol, sampling, wire
+import torch
+
+from . import channel, dtypes, events, host, protocol, sampling, tensors, wire
 from .device_fresh import DeviceSlots
 from .target import DELIVERIES, MOST_DRAWN, Target
 
 if TYPE_CHECKING:
     from .dtypes import Array
-    from .peer import Peer
 
 NOTHING = ""  # the target whose calls do next to nothing
 COLD_ORDER = struct.Struct("<III")  # first slot, slots, pieces of other work before each call
@@ -40,15 +41,6 @@ LESS_ORDER_US, LESS_MORE_US = 150.0, 8.0  # the same, for a whole order; and for
 OrderOf = Callable[[int], Tuple[bytes, bytes]]  # of so many calls: its kind and its payload
 
 
-def _sample_alone(target: Target, references: Peer) -> None:
-    assert isinstance(target, DeviceTarget)
-    target.sample_alone(references)
-
-
-def _end(target: Target, references: Peer) -> None:
-    target.end(references)
-
-
 def _replay(*, cold: bool) -> OrderOf:
     return lambda calls: (channel.REPLAY, REPLAY_ORDER.pack(calls, cold))
 
@@ -60,7 +52,7 @@ def _call(calls: int) -> tuple[bytes, bytes]:
 class DeviceTarget(Target):
     """One target on one workload."""
 
-    slots_of, waking, spare, most_output_bytes = DeviceSlots, 0, 1, 1 << 34
+    slots_of, waking, spare, most_output_bytes, late_ns = DeviceSlots, 0, 1, 1 << 34, 100_000
     told: wire.ProcessUse | None = None  # by its process, once it was sampled
 
     def _array(self, memory: Any, offset: int, shape: Sequence[int], dtype: str) -> Array:
@@ -68,15 +60,15 @@ class DeviceTarget(Target):
         found: Array = memory[offset : offset + size].cpu().numpy().view(dtypes.STORAGE[dtype]).reshape(tuple(shape))
         return found
 
-    def sample(self, references: Peer, beside: Target | None = None) -> None:
+    def sample(self, beside: Target | None = None) -> None:
         """Sample one target after the other: two processes that use a GPU in turns cost each other more than the time
         between them does. What the kernel's orders take is measured beside a target that does nothing, when both were
         sampled: a process has one open target, and that one is then no longer the reference."""
         both: list[Target] = [self] if beside is None else [self, beside]
         self.random.shuffle(both)
-        self._each(self._each(both, _sample_alone, references), _end, references)
+        self._each(self._each(both, type(self).sample_alone), type(self).end)
 
-    def sample_alone(self, references: Peer) -> None:
+    def sample_alone(self) -> None:
         """Sample cold times, then hot ones."""
         row, timing = self.row, self.request.timing
         began = sampling.clock_ns()
@@ -86,7 +78,7 @@ class DeviceTarget(Target):
         row.warmup_calls, call_us = events.warm_up(self, timing)
         if self.ring > 1:
             self._keep_outputs_apart(lambda: self.take(2))
-        self.counted.elapsed_ns.clear()  # none of these is judged
+        self.elapsed_ns.clear()  # none of these is judged
         self.peer.tell(channel.METER)
         rule = sampling.StopRule(timing)
         while not rule.is_met(row.samples_us):
@@ -94,12 +86,10 @@ class DeviceTarget(Target):
                 row.samples_us.append(sample.us)
                 row.sampled_s.append(sample.at_s)
                 row.enqueue_us.append(sample.enqueue_us)
-            self._look(self.counted)
-            self.copy_as_much(references)
-        while 0 < len(self.counted.deliveries_ns) < DELIVERIES:
+            self._look()
+        while 0 < len(self.deliveries_ns) < DELIVERIES:
             self.take(self.count)
-            self._deliver(self.counted)
-            self.copy_as_much(references)
+            self._deliver()
         row.clock, row.calls_per_sample = "cuda_event", 1
         call_us = statistics.median(row.samples_us)
         self.told = self.peer.read(wire.ProcessUse, self.peer.ask(channel.TELL))
@@ -111,16 +101,28 @@ class DeviceTarget(Target):
             self._hot(call_us)
         self.sampling_s = (sampling.clock_ns() - began) / 1e9
 
-    def end(self, references: Peer) -> None:
+    def end(self) -> None:
         """Compare the samples with what orders take, and outputs with what copies take."""
         began = sampling.clock_ns()
         if self.in_kernels_process:
-            self._bound(references, statistics.median(self.row.samples_us))
+            self._bound(statistics.median(self.row.samples_us))
         self.sampling_s += (sampling.clock_ns() - began) / 1e9
-        if self.counted.deliveries_ns:
-            self.late = self.counted.lateness()
+        self.late = self.lateness()
         assert self.told is not None
         self._check_threads(self.told)
+
+    def _time_copy(self, memory: Any) -> int:
+        known = self.described
+        assert known is not None
+        shape = [self.count, *known.shape]
+        if self.copied is None or list(self.copied.shape) != shape:
+            self.copied = tensors.ones(known.dtype, shape, known.contiguous, "cuda")
+        source = memory[: self.count * self._output_bytes()].view(getattr(torch, known.dtype)).view(shape)
+        torch.cuda.synchronize()
+        began = sampling.clock_ns()
+        self.copied.copy_(source)
+        torch.cuda.synchronize()
+        return sampling.clock_ns() - began
 
     def resize(self, slots: int) -> None:
         if slots != self.ring:
@@ -135,7 +137,7 @@ class DeviceTarget(Target):
         order = COLD_ORDER.pack(self.first, count, self.leads)
         began = sampling.clock_ns()
         said = self.peer.ask(channel.COLD, order)
-        self.counted.elapsed_ns.append(self._ended(began))
+        self.elapsed_ns.append(self._ended(began))
         found = self.peer.read(wire.ColdSamples, said)
         if not len(found.us) == len(found.at_s) == len(found.enqueue_us) <= count:
             raise wire.Failed(protocol.WRONG, OTHER_SAMPLES)
@@ -182,11 +184,12 @@ class DeviceTarget(Target):
 
     # -- by the clock of this process --------------------------------------------------------------------
 
-    def _bound(self, references: Peer, call_us: float) -> None:
+    def _bound(self, call_us: float) -> None:
         """What its orders take, and whether that agrees with its samples."""
         row, self.leads = self.row, 1
         known = wire.TargetTiming(protocol.OK, workload=row.workload, target=NOTHING)
-        nothing = DeviceTarget(self.request, self.workload, self.fresh, references, known)
+        assert self.references is not None
+        nothing = DeviceTarget(self.request, self.workload, self.fresh, self.references, known)
         nothing.open()
         nothing.resize(self.ring)
         count = self.at_once(call_us)
@@ -229,9 +232,8 @@ class DeviceTarget(Target):
             for size in self.random.sample(sizes, len(sizes)):
                 self.count = size
                 taken_ns[size].append(self._timed(*order_of(size)))
-                self.counted.elapsed_ns.append(taken_ns[size][-1])
-                self._look(self.counted)  # before other inputs are drawn
-                self.copy_as_much(nothing.peer)
+                self.elapsed_ns.append(taken_ns[size][-1])
+                self._look()  # before other inputs are drawn
             known_ns.append(nothing._timed(*order_of(most)))
             if number == 0:  # which may have had more to do
                 taken_ns, known_ns = {size: [] for size in sizes}, []

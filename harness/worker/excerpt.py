@@ -10,7 +10,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from .dtypes import Array
-    from .orders import Picked
+    from .target import Picked
 
 CHECKED_HEADS, CHECKED_ELEMENTS = 4, 1 << 14
 

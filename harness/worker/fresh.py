@@ -149,16 +149,6 @@ class Fresh:
     def _late_places(self, size: int) -> list[int]:
         return self.places.sample(range(size), min(LATE_ELEMENTS, size))
 
-    def holds(self, areas: Sequence[Array], first: int, call: int) -> bool:
-        """Return whether a slot still holds what was shown there for one of the last calls, bit for bit; inputs that
-        Model writes to aside."""
-        rows = [np.array(array).reshape(-1) for array in self._rows(call)]
-        return all(
-            np.array_equal(area[first + call].view(np.uint8), row.view(np.uint8))
-            for place, (area, row) in enumerate(zip(areas, rows))
-            if place not in self.workload.writes
-        )
-
     def _rows(self, call: int) -> list[Any]:
         if not self.is_continuous:
             return self.drawn[call]

@@ -19,8 +19,6 @@ that in its slot, too; what others return is copied to an outbox.
     FORGET    drop them, and end processes that the kernel left running, while nobody looks at a clock
     METER     count anew what TELL tells
     TELL      what this process used; and end processes that the kernel left running
-    SPIN      be busy for a time, and give how long that really was: what it costs to ask
-    COPY      as DELIVER, of as many outputs that were there before: what it costs to deliver
     MEMORY    what a target's calls need of it, in a process of their own (`memory`)
 
 On a GPU (`device_host`) there are also COLD, HOT and REPLAY.
@@ -40,7 +38,6 @@ from . import channel, codec, protocol, wire
 CALLED = struct.Struct("<II?")  # first slot, slots, whether PyTorch's generator is seeded before
 SIZE = struct.Struct("<Q")  # nanoseconds, or bytes
 RECIPE = "independent"
-WORKERS_ELEMENTS = 1 << 16  # of a sum that every thread of PyTorch has a part in
 Order = Callable[[bytes, Optional[int]], bytes]  # (payload, descriptor) to the answer's payload
 
 
@@ -66,8 +63,6 @@ class Callee:
         self.outputs: list[Any] = []
         self.like: Any = None  # what DESCRIBE saw
         self.outbox: Any = None
-        self.copied: wire.CopyOrder | None = None
-        self.source: list[Any] = []  # of COPY
         self.context = contextlib.ExitStack()
         self.children = children.Unwatched()  # in forks of the nursery; of references, which may have some
         self.nursery = memory.Nursery(self)  # before any thread is started here
@@ -88,8 +83,6 @@ class Callee:
             channel.OUTBOX: self.take_outbox,
             channel.DELIVER: self.deliver,
             channel.TELL: self.children.checked(self.tell),
-            channel.SPIN: self.spin,
-            channel.COPY: self.copy,
             channel.MEMORY: self.children.checked(self.nursery.ask),
         }
 
@@ -250,12 +243,9 @@ class Callee:
         return b""
 
     def deliver(self, _payload: bytes, _file: int | None) -> bytes:
-        return self._delivered(self.outputs, self.workload)
-
-    def _delivered(self, outputs: list[Any], workload: Any) -> bytes:
         offset = 0
-        for output in outputs:
-            output = self.kernels.checked(output, workload, self.request.device)
+        for output in self.outputs:
+            output = self.kernels.checked(output, self.workload, self.request.device)
             place = self._tensor(self.outbox, offset, self.tensors.dtype_name(output), output.shape)
             with self.kernels.blamed(f"reading what {self.target} returned"):
                 place.copy_(output)
@@ -283,20 +273,3 @@ class Callee:
             lost=self.tensors.lost(self.request.device) if payload else "",
         )
         return codec.to_bytes(told)
-
-    def spin(self, payload: bytes, _file: int | None) -> bytes:
-        began = self.sampling.clock_ns()
-        (wanted,) = SIZE.unpack(payload)
-        # Threads wait busily after their part, as after a call's; on a GPU there is work that is over when it answers.
-        self.torch.ones(WORKERS_ELEMENTS, device=self.request.device).add_(1)
-        while self.sampling.clock_ns() - began < wanted:
-            pass
-        self.tensors.synchronise(self.request.device)
-        return SIZE.pack(self.sampling.clock_ns() - began)
-
-    def copy(self, payload: bytes, _file: int | None) -> bytes:
-        order = codec.from_bytes(wire.CopyOrder, payload)
-        if self.copied != order:
-            like = order.dtype, order.shape, order.contiguous, self.request.device
-            self.copied, self.source = order, [self.tensors.ones(*like) for _ in range(order.count)]
-        return self._delivered(self.source, self.workloads[order.workload])

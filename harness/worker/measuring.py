@@ -2,8 +2,9 @@
 
 This process owns the inputs, the clock, the order and the outputs. It tells two others (`host`) to compute: one lives
 in a sandbox with the kernel, one has the references alone. Every call has inputs of its own (`fresh`). A sample is the
-time from an order to its answer, of as many calls as take long against what asking takes. That is measured beside it,
-with orders to be busy for a known time, and taken off.
+time of an order of as many calls as take long against what asking takes. Its process says how long it worked, and is
+believed as far as that is not less than the time until its answer, without what it takes at least to be answered and
+a small share.
 
 Of the timed calls some are chosen once they are over, and their outputs judged against the truth of their inputs. What
 is returned, and not written to shared memory, is copied there on demand after the answer: where that takes longer than
@@ -41,9 +42,8 @@ from . import (
 )
 from .excerpt import excerpt
 from .fresh import RECIPE, Fresh
-from .orders import Picked
 from .peer import Peer
-from .target import Target, is_in_kernels_process
+from .target import Picked, Target, is_in_kernels_process
 
 if TYPE_CHECKING:
     from .dtypes import Array
@@ -75,8 +75,12 @@ def launch(request: wire.TimeRequest) -> wire.TimeResult:
         sys.stdin.buffer.read()  # ends when it may begin
     # A process that still imports PyTorch keeps a core busy for seconds. Whatever is timed meanwhile waits for that
     # core at every barrier of its threads, which made the target that came first up to 20 times slower.
-    for peer in filter(None, (references, kernel)):
+    peers = [peer for peer in (references, kernel) if peer is not None]
+    for peer in peers:
         peer.wait_until_ready()
+    asking_ns = references.time_asking()
+    for peer in peers:
+        peer.asking_ns = asking_ns
     with concurrent.futures.ThreadPoolExecutor(request.threads) as pool:
         measured = Measured(request, parsed, references, kernel, pool)
         pairs = in_order(request)
@@ -89,7 +93,7 @@ def launch(request: wire.TimeRequest) -> wire.TimeResult:
             for each, other in ((lead, beside), (row, None)):
                 if not is_measured(each):
                     result.sampling_s = (result.sampling_s or 0.0) + measured.row(each, other)
-        told = [peer.used() for peer in (references, kernel) if peer is not None]
+        told = [peer.used() for peer in peers]
         result.load = meter.read(sum(used.processor_s for used in told if used))
         if kernel is not None and told[-1]:
             result.threads, idle = told[-1].threads, told[-1].idle_processors
@@ -222,16 +226,17 @@ class Measured:
                 self._measure_control(target)
             else:
                 target.open()
-                target.sample(self.references)
+                target.sample()
         except wire.Failed as error:
             row.fail(error)
+            if row.target == protocol.KERNEL and self.references.lost:
+                row.fail(wire.Failed(protocol.NOT_RUN, f"the references' process: {self.references.lost}"))
             told = target.peer.used() if target is not None and row.status == protocol.CRASHED else None
             if target is not None and told is not None and told.lost:
                 target.peer.lost = f"{row.target} on {row.workload} before it left the device unusable: {told.lost}"
         except Exception as error:  # nothing of the code under test runs in this process
             row.fail(blame.skip(error) or blame.of_tool(error))
         finally:
-            self.references.aside = False
             for fresh in self.fresh.values():
                 fresh.drawn = []  # which may be large
         return 0.0 if target is None else target.sampling_s
@@ -242,7 +247,9 @@ class Measured:
             self.fresh[row.workload] = self.fresh_of(workload, self.request.seed, self.pool.map)
         peer = self.kernel if is_in_kernels_process(row.target) else self.references
         assert peer is not None
-        return self.target_of(self.request, workload, self.fresh[row.workload], peer, row)
+        target = self.target_of(self.request, workload, self.fresh[row.workload], peer, row)
+        target.references = self.references
+        return target
 
     def _draws(self, workload_id: str) -> bool:
         """Whether a problem's model draws random numbers when it is called. Such outputs are judged under a seed."""
@@ -258,9 +265,8 @@ class Measured:
         """The same reference in both processes, in turns."""
         row = target.row
         beside = wire.TargetTiming(protocol.OK, workload=row.workload, target=row.target[len(protocol.CONTROL) :])
-        self.references.aside = True
         target.open()
-        target.sample(self.references, self._opened(beside))
+        target.sample(self._opened(beside))
         row.beside_us, row.hot_beside_us = beside.samples_us, beside.hot_us
         if not beside.samples_us:
             raise wire.Failed(protocol.NOT_RUN, beside.message)
@@ -269,15 +275,12 @@ class Measured:
         """A reference's open target; None where it cannot be opened, and its row says why."""
         if row is None:
             return None
-        target, aside = self._target(row), self.references.aside
-        self.references.aside = False
+        target = self._target(row)
         try:
             target.open()
         except wire.Failed as error:
             row.fail(error)
             return None
-        finally:
-            self.references.aside = aside
         return target
 
     def _measure_kernel(self, target: Target, beside: wire.TargetTiming | None) -> None:
@@ -285,10 +288,9 @@ class Measured:
         request, row, workload = self.request, target.row, target.workload
         digests = request.expected_sha256.get(row.workload, ())
         arrays = workload.arrays(RECIPE, 0, request.seed, self.pool.map)
-        self.references.aside = True
         target.open()
         picked = [target.once("before", arrays)]
-        target.sample(self.references, self._opened(beside))
+        target.sample(self._opened(beside))
         if row.status != protocol.OK or not digests:
             return
         picked.append(target.once("after", arrays))
@@ -296,12 +298,11 @@ class Measured:
         row.other_bits, row.correct = len(others), True
         if others and not request.other_bits:
             row.correct, row.message = False, protocol.OTHER_BITS
-        elif target.fault or target.late:
-            row.correct, row.message = False, target.fault or target.late
-            if not target.fault:
-                self.late.append(row)
+        elif target.late:
+            row.correct, row.message = False, target.late
+            self.late.append(row)
         else:
-            self.to_judge.append((row, target.counted.picked + others, target.doubt))
+            self.to_judge.append((row, target.picked + others, target.doubt))
 
     # -- judging -----------------------------------------------------------------------------------------
 

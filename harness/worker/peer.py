@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 from typing import Any, TypeVar
 
-from . import channel, codec, protocol, wire
+from . import channel, codec, protocol, sampling, wire
 from .host import SIZE
 
 R = TypeVar("R")
+ASKED = 15  # times, of which the fastest counts: a busy machine makes an answer late, and none early
 
 
 class Peer:
@@ -18,20 +19,11 @@ class Peer:
         self.connection = connection
         self.memory = memory  # makes what both can map
         self.lost = lost  # why it is asked nothing any more
-        self.aside = False  # whether it is asked for another's row, whose fault is not its own
+        self.asking_ns = 0  # what it takes at least to order nothing and be answered
         self.outbox: Any = None
 
     def ask(self, kind: bytes, payload: bytes = b"", file: int | None = None) -> bytes:
         """The payload of its answer; `wire.Failed`."""
-        try:
-            return self._asked(kind, payload, file)
-        except wire.Failed as error:
-            if self.aside:
-                words = f"the references' process: {error}"
-                raise wire.Failed(protocol.NOT_RUN, words, error.log_excerpt, error.fault) from None
-            raise
-
-    def _asked(self, kind: bytes, payload: bytes, file: int | None) -> bytes:
         if self.lost:
             raise wire.Failed(protocol.NOT_RUN, self.lost)
         try:
@@ -67,6 +59,16 @@ class Peer:
         """Return once the process has imported what it needs and answers, or once it is known that it never will."""
         with contextlib.suppress(wire.Failed):
             self.ask(channel.TELL)
+
+    def time_asking(self) -> int:
+        """Return the nanoseconds that it takes at least to order nothing and be answered; 0 of one that is gone."""
+        found = []
+        with contextlib.suppress(wire.Failed):
+            for _ in range(ASKED):
+                began = sampling.clock_ns()
+                self.ask(channel.WAKE, b"idle")
+                found.append(sampling.clock_ns() - began)
+        return min(found, default=0)
 
     def used(self) -> wire.ProcessUse | None:
         try:

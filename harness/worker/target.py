@@ -10,13 +10,12 @@ import math
 import random
 import statistics
 import time
-from typing import TYPE_CHECKING, Any, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Sequence
 
 import numpy as np
 
 from . import channel, dtypes, host, protocol, sampling, wire
 from .fresh import Slots
-from .orders import Orders, Picked
 
 if TYPE_CHECKING:
     from .dtypes import Array
@@ -31,10 +30,18 @@ SLICE_NS = 50_000_000  # of one target, before the other one's turn
 SETTLE_S = 0.02  # between two slices: threads of the process that has computed wait busily for more, then sleep
 CHECKED = 2  # timed calls that are judged, of those that count
 DELIVERIES, DELIVERED = 8, 0.2  # orders at first whose outputs are delivered, and the share of those that follow
-SPINS, FEW_SPINS, SPIN_NS = 15, 5, 2_000_000
+UNSEEN_SHARE = 0.02  # of an order, beside what asking takes: so much its process may not have worked
 LONG_NS = 10_000_000  # of an order: what asking takes is little of it, and no call before it keeps threads awake
-WAITED_NS, WAITED_SHARE = 50_000, 0.02  # by how much an order may exceed its work and what asking takes
-CHANGED_INPUTS = "it changed its inputs when it was timed"
+LATE_COPIES, LATE_SHARE = 0.5, 0.1  # by how much a delivery may exceed a copy: of the copy, and of an order
+
+
+class Picked(NamedTuple):
+    """An output of one call, with that call's inputs."""
+
+    when: str  # a key of NOT_RIGHT
+    arrays: list[Any]
+    output: Any
+    dtype: str
 
 
 def is_in_kernels_process(target: str) -> bool:
@@ -47,7 +54,7 @@ class Target:
 
     slots_of = Slots  # the ring's layout
     waking, spare = 1, 4  # slots of calls that nobody times, at the ring's end; of which one call takes any
-    most_output_bytes = 1 << 32
+    most_output_bytes, late_ns = 1 << 32, 50_000
 
     def __init__(
         self, request: wire.TimeRequest, workload: Workload, fresh: Fresh, peer: Peer, row: wire.TargetTiming
@@ -63,16 +70,15 @@ class Target:
         self.count = 1  # calls of an order
         self.first = 0  # slot of the last order
         self.fastest_ns = math.inf  # of an order, by its process's clock
-        # Those that waited for a processor before or after their work, on a busy machine, do not count: by what their
-        # process says of its own time. That can leave an order out, and then another one is judged.
-        self.counted, self.waited = Orders(), Orders()
+        self.picked: list[Picked] = []  # outputs of timed orders; each order is as likely to be judged
+        self.elapsed_ns: list[int] = []  # of every timed order
+        self.worked_ns: list[float] = []  # of every timed order: its samples
+        self.deliveries_ns: list[int] = []
+        self.copies_ns: list[int] = []  # by this process, one after each delivery
+        self.copied: Any = None  # where those go
         self.sampling_s = 0.0
-        self.all_ns: list[int] = []  # of every timed order
-        self.asked_ns: list[int] = []  # of orders that are not their work
-        self.copied: wire.CopyOrder | None = None  # last, in the references' process
-        self.to_copy: list[tuple[Orders, wire.CopyOrder, int]] = []  # of each delivery since then: how much, in bytes
         self.copies = False  # whether each call ends with a copy of its output
-        self.fault = ""  # what was seen of its timed calls
+        self.references: Peer | None = None  # that compute beside it, where they are asked for its sake
         self.late = ""  # that its outputs were late: on a busy machine an honest target's are, too
         self.doubt = ""  # why its times may not be what they seem
 
@@ -166,88 +172,73 @@ class Target:
 
     # -- timed calls -------------------------------------------------------------------------------------
 
-    def sample(self, references: Peer, beside: Target | None = None) -> None:
+    def sample(self, beside: Target | None = None) -> None:
         """Warm up, size an order, and sample until the time of a call is known well enough.
 
         `beside`, an open target of the other process, is sampled in turns with this one, in slices: what the machine
         does meanwhile, such as a neighbour's load, then meets both alike.
         """
-        both = [self] if beside is None else [self, beside]
-        self._each(both, Target.begin, references)
+        both = self._each([self] if beside is None else [self, beside], Target.begin)
         while left := [target for target in both if not target.is_sampled()]:
             self.random.shuffle(left)
-            lost = set(left) - set(self._each(left, Target.slice, references, SETTLE_S))
+            lost = set(left) - set(self._each(left, Target.slice, SETTLE_S))
             both = [target for target in both if target not in lost]
-        self._each(both, Target.end, references)
+        self._each(both, Target.end)
 
-    def _each(
-        self, targets: list[Target], step: Callable[[Target, Peer], None], references: Peer, pause_s: float = 0.0
-    ) -> list[Target]:
-        """Take a step with each target, and drop a target beside this one that fails: its row says why."""
-        aside = references.aside
-        for target in list(targets):
+    def _each(self, targets: list[Target], step: Callable[[Target], None], pause_s: float = 0.0) -> list[Target]:
+        """Take a step with each target, and return those that did not fail. The row of a target beside this one says
+        why that failed."""
+        left = []
+        for target in targets:
             time.sleep(pause_s)
-            references.aside = aside and target is self
             try:
-                step(target, references)
+                step(target)
+                left.append(target)
             except wire.Failed as error:
                 if target is self:
                     raise
                 target.row.fail(error)
-                targets.remove(target)
-            finally:
-                references.aside = aside
-        return targets
+        return left
 
-    def begin(self, references: Peer) -> None:
+    def begin(self) -> None:
         """Get ready to sample."""
         self.row.warmup_calls = self._warm_up()
         self._size()
         if self.count > 1:
             self._keep_outputs_apart(self._order)
-        self.asked_ns = self._asking(references)
         self.peer.tell(channel.METER)
         self.rule = sampling.StopRule(self.request.timing)
         self.rule.pause()
 
     def is_sampled(self) -> bool:
-        return self.rule.is_met(self.all_ns)
+        return self.rule.is_met(self.elapsed_ns)
 
-    def slice(self, references: Peer) -> None:
+    def slice(self) -> None:
         """Sample for `SLICE_NS`, or until the time of a call is known well enough."""
         self.rule.resume()
-        began_ns, asking_ns = sampling.clock_ns(), min(self.asked_ns)
+        began_ns = sampling.clock_ns()
         while not self.is_sampled() and sampling.clock_ns() - began_ns < SLICE_NS:
             elapsed_ns, claimed_ns = self._order()
-            self.all_ns.append(elapsed_ns)
-            allowed_ns = asking_ns + max(WAITED_NS, WAITED_SHARE * claimed_ns)
-            orders = self.counted if elapsed_ns - claimed_ns <= allowed_ns else self.waited
-            orders.elapsed_ns.append(elapsed_ns)
-            self._look(orders)
+            self.elapsed_ns.append(elapsed_ns)
+            # Its process may say that it worked for less than this one waited, by what is usual and no more.
+            self.worked_ns.append(max(claimed_ns, (1 - UNSEEN_SHARE) * elapsed_ns - self.peer.asking_ns, 1.0))
+            self._look()
         self.rule.pause()
-        self.copy_as_much(references)
 
-    def end(self, references: Peer) -> None:
+    def end(self) -> None:
         """Write the row: its samples, and what they cost."""
-        row, found = self.row, self.asked_ns
-        if len(self.counted.elapsed_ns) < self.request.timing.min_samples:
-            self._count_all()
-        while 0 < len(self.counted.deliveries_ns) < DELIVERIES:
+        row = self.row
+        while 0 < len(self.deliveries_ns) < DELIVERIES:
             self._order()
-            self._deliver(self.counted)
-        self.copy_as_much(references)
-        self.sampling_s = sum(self.all_ns) / 1e9
+            self._deliver()
+        self.sampling_s = sum(self.elapsed_ns) / 1e9
         told = self.peer.read(wire.ProcessUse, self.peer.ask(channel.TELL))
-        found += self._asking(references)
-        asking_ns = min(found)  # the least: a machine that is busy makes calls longer by it, and none shorter
-        error_ns = statistics.median(found) - asking_ns
         row.busy_processors, row.switches_per_ms = told.busy_processors, told.switches_per_ms
         row.threads_started = told.threads_started
         row.clock, row.calls_per_sample = "perf_counter_ns", self.count
-        row.asking_us, row.asking_error_us = asking_ns / self.count / 1e3, error_ns / self.count / 1e3
-        row.samples_us = [max(1.0, (each - asking_ns) / self.count) / 1e3 for each in self.counted.elapsed_ns]
-        if self.counted.deliveries_ns:
-            self.late = self.counted.lateness()
+        row.asking_us = self.peer.asking_ns / self.count / 1e3
+        row.samples_us = [each / self.count / 1e3 for each in self.worked_ns]
+        self.late = self.lateness()
         self._check_threads(told)
 
     def _check_threads(self, told: wire.ProcessUse) -> None:
@@ -255,13 +246,6 @@ class Target:
         asked = self.request.threads
         if self.workload.problem is not None and told.threads != asked:
             self.row.status, self.row.message = protocol.WRONG, f"set {told.threads} threads, not {asked}"
-
-    def _count_all(self) -> None:
-        """Where too few did not wait, the others count too, as long as they took."""
-        for name, found in vars(self.waited).items():
-            getattr(self.counted, name).extend(found)
-        picked = self.counted.picked
-        self.counted.picked = self.random.sample(picked, min(CHECKED, len(picked)))
 
     def _order(self) -> tuple[int, int]:
         """Nanoseconds from an order to its answer; and those that its process says it worked."""
@@ -299,67 +283,50 @@ class Target:
             self._map(max(wanted, self.spare))
             self.fastest_ns = min(self._order()[1] for _ in range(3))
 
-    def _look(self, orders: Orders) -> None:
+    def _look(self) -> None:
         """After an order: whether outputs are looked at."""
         if not self.in_kernels_process:
             return
-        number = len(orders.elapsed_ns)
+        number = len(self.elapsed_ns)
         judged = not self.draws and self.random.random() < CHECKED / number
-        if not self.opened.in_slots:
-            if not (judged or number <= DELIVERIES or self.random.random() < DELIVERED):
-                return
-            memory = self._deliver(orders)
-        elif judged:
-            memory = self.memory
+        delivered = judged or number <= DELIVERIES or self.random.random() < DELIVERED
+        memory = self.memory if self.opened.in_slots else self._deliver() if delivered else None
         if judged:
             call = self.random.randrange(self.count)
-            if not self.fresh.holds(self.areas, self.first, call):
-                self.fault = CHANGED_INPUTS
             output, dtype = self._output(memory, call)
-            if len(orders.picked) == CHECKED:
-                del orders.picked[self.random.randrange(CHECKED)]
-            orders.picked.append(Picked("timed", self.fresh.arrays(call), output, dtype))
+            if len(self.picked) == CHECKED:
+                del self.picked[self.random.randrange(CHECKED)]
+            self.picked.append(Picked("timed", self.fresh.arrays(call), output, dtype))
 
-    def _asking(self, references: Peer) -> list[int]:
-        """Nanoseconds of orders that are not their work, of a process that is known."""
-        asked = host.SIZE.pack(int(min(self.fastest_ns, SPIN_NS)))
-        found: list[int] = []
-        spins = min(SPINS, self.request.timing.min_samples) if self.fastest_ns < LONG_NS else FEW_SPINS
-        for _ in range(spins):
-            references.tell(channel.FORGET)
-            self.fresh.draw(self.count)  # both wait as long as before an order
-            references.ask(channel.WAKE, b"" if references is self.peer and self.fastest_ns < LONG_NS else b"idle")
-            self.fresh.show(self.areas, self.first, self.count)
-            began = sampling.clock_ns()
-            content = references.ask(channel.SPIN, asked)
-            elapsed_ns = sampling.clock_ns() - began
-            found.append(max(0, elapsed_ns - host.SIZE.unpack(content)[0]))
-        return found
-
-    def _deliver(self, orders: Orders) -> Any:
+    def _deliver(self) -> Any:
         """Memory with the outputs of the last order, which are copied there now; and the time of that."""
         began = sampling.clock_ns()
         memory = self._outputs(self.count)
-        orders.deliveries_ns.append(sampling.clock_ns() - began)
-        known = self.described
-        assert known is not None
-        order = wire.CopyOrder(self.row.workload, self.count, known.dtype, known.shape, known.contiguous)
-        self.to_copy.append((orders, order, self.count * self._output_bytes()))
+        self.deliveries_ns.append(sampling.clock_ns() - began)
+        self.copies_ns.append(self._time_copy(memory))
         return memory
 
-    def copy_as_much(self, references: Peer) -> None:
-        """Time as many copies of as much, by a process that is known, as outputs were delivered since the last time.
+    def _time_copy(self, memory: Any) -> int:
+        """Return the nanoseconds of a copy of as much as was delivered, as its process says that it lay in memory."""
+        assert self.described is not None
+        shape, dtype = [self.count, *self.described.shape], dtypes.STORAGE[self.described.dtype]
+        if self.copied is None or list(self.copied.shape) != shape:
+            self.copied = np.ones(shape, dtype) if self.described.contiguous else np.ones(shape[::-1], dtype).T
+        source: Array = np.ndarray(shape, dtype, memory)
+        began = sampling.clock_ns()
+        self.copied[...] = source
+        return sampling.clock_ns() - began
 
-        On the CPU that is after a slice, and not after each delivery: threads of the references' process wait busily
-        for milliseconds after a copy, and took the kernel's next calls that long to get a core. On a GPU it is after
-        each delivery: both pay for a change of the process that computes there.
-        """
-        for orders, order, size_bytes in self.to_copy:
-            references.outbox_of(size_bytes)
-            for _ in range(1 if order == self.copied else 2):  # the first makes what is copied
-                began = sampling.clock_ns()
-                references.request(channel.COPY, order)
-                copied_ns = sampling.clock_ns() - began
-            self.copied = order
-            orders.copies_ns.append(copied_ns)
-        self.to_copy.clear()
+    def lateness(self) -> str:
+        """Return what is wrong where to deliver outputs took longer than to copy as many; '' where nothing is."""
+        if not self.deliveries_ns:
+            return ""
+        delivered, copy = statistics.median(self.deliveries_ns), statistics.median(self.copies_ns)
+        order = statistics.median(self.elapsed_ns)
+        allowed = self.peer.asking_ns + self.late_ns + LATE_COPIES * copy + LATE_SHARE * order
+        if delivered - copy <= allowed or not sampling.exceeds(self.deliveries_ns, self.copies_ns):
+            return ""
+        return (
+            f"its outputs were not ready when it answered: reading them took {delivered / 1e3:.3g} us, and copying as "
+            f"much takes {copy / 1e3:.3g} us"
+        )

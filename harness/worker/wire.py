@@ -67,10 +67,8 @@ class Outcome(Reply):
     message: str = ""  # one sentence
     log_excerpt: str = ""  # the end of what the process printed
     fault: Fault = Fault.SUBJECT  # who failed where it did not end well
-    # Of a process that ended without a result, where that is known: how long it had run, and the most memory that it,
-    # or the largest process that it had waited for, had resident. The harness fills both in.
+    # Of a process that ended without a result: how long it had run. The harness fills it in.
     ended_after_s: Optional[float] = None
-    ended_peak_bytes: Optional[int] = None
 
     def __post_init__(self) -> None:
         self.message = cut(self.message, MESSAGE)
@@ -432,9 +430,8 @@ class TargetTiming(Outcome):
     # None where unchecked
     correct: Optional[bool] = None
     other_bits: int = 0  # outputs that were checked and had other bits than in validation
-    # on the CPU: what it took to order one call and to be answered, taken off each sample
+    # on the CPU: what it took at least to order one call and to be answered
     asking_us: Optional[float] = None
-    asking_error_us: Optional[float] = None  # by how much it usually was more
     checked: int = 0  # timed calls whose outputs were judged by the deciding rule
     # on a GPU, of a kernel: a cold call by the clock of another process, which orders it; samples that are clearly
     # less are not believed
@@ -767,14 +764,6 @@ class Described(Reply):
     shape: List[int]
     contiguous: bool
     shared: bool  # whether several lie in the same memory, so that only the last can be there
-
-
-class CopyOrder(Request):
-    workload: str
-    count: int
-    dtype: str
-    shape: List[int]
-    contiguous: bool
 
 
 class ProcessUse(Reply):

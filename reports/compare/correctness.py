@@ -106,7 +106,6 @@ def side(evidence: Evidence, cell: Cell, target: str) -> CorrectnessSide:
         log_excerpt=outcome.log_excerpt,
         fault=outcome.fault,
         ended_after_s=record.ended_after_s if is_subject else None,
-        ended_peak_bytes=record.ended_peak_bytes if is_subject else None,
         record=evidence.validation_pointer(record),
         measured_with=None if is_kernel else cell.kernel,
         decides=rule,

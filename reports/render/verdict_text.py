@@ -163,7 +163,6 @@ def _with_timed(side: CorrectnessSide, timed: Iterable[LatencySide]) -> Correctn
                 status=WHEN_TIMED[status],
                 message=each.message,
                 ended_after_s=each.ended_after_s,
-                ended_peak_bytes=each.ended_peak_bytes,
             )
     return side
 

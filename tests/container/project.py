@@ -60,7 +60,7 @@ def containers_of(pid: int, address: str | None = None) -> list[str]:
     host = [f"--host={address}"] if address else []
     words = ["ps", "--all", "--no-trunc", f"--filter=label={OWNER}", f'--format={{{{.ID}}}} {{{{.Label "{OWNER}"}}}}']
     listed = subprocess.run(["docker", *host, *words], check=True, capture_output=True, text=True).stdout
-    return [line.split()[0] for line in listed.splitlines() if f"/{pid}/" in line]
+    return [line.split()[0] for line in listed.splitlines() if f"-{pid}-" in line]
 
 
 # It stays a while in validation and in each launch, and says so, so that a test can come between.

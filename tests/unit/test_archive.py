@@ -30,11 +30,7 @@ LARGE = os.urandom(1 << 20)
 
 def entry() -> ArchivedEnvironment:
     return ArchivedEnvironment(
-        torch="2.5.0+cu124",
-        cuda="12.4",
-        python="3.11.2",
         index=PYPI,
-        key="k" * 64,
         image="sha256:1",
         base_image="base:1",
         pins_sha256="p" * 64,
@@ -123,9 +119,9 @@ def test_a_manifest_comes_back_as_it_was_written(packed: tuple[Path, ArchivedEnv
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"version": 3}, "of version 3"),
-        ({"version": 2, "environments": {ID: {"torch": "2.5.0"}}}, "environments.torch2.5.0"),
-        ({"schema_version": 1}, "older format"),
+        ({"version": 2}, "of version 2"),
+        ({"version": 3, "environments": {ID: {"index": ""}}}, "environments.torch2.5.0"),
+        ({"schema_version": 1}, "damaged"),
         (None, "not a bundle"),
     ],
 )

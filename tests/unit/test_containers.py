@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 from collections.abc import Mapping
@@ -12,9 +13,8 @@ import pytest
 
 from harness.errors import Interrupted, Unrecorded
 from harness.executors import Task, Terms
-from harness.executors import docker as containers
 from harness.executors import engine as engines
-from harness.executors.docker import Counts, DockerExecutor, read_counts, sweep
+from harness.executors.docker import DockerExecutor, sweep
 from harness.executors.engine import Engine, EngineGone, EngineRefused, find_gpu_way
 from harness.executors.process import is_orphan, owner
 from harness.executors.sandbox import SandboxLimits, sandbox_paths, unconfined
@@ -48,12 +48,8 @@ class FakeEngine:
     def owned(self, kind: str) -> list[tuple[str, str]]:
         return list(self.owners.items()) if kind == "container" else []
 
-    def remove(self, _kind: str, name: str) -> bool:
+    def remove(self, _kind: str, name: str) -> None:
         self.removed.append(name)
-        return True
-
-    def remove_lost(self) -> None:
-        pass
 
 
 def executor(tmp_path: Path, engine: Any) -> DockerExecutor:
@@ -84,55 +80,19 @@ def test_a_cell_that_is_not_confined_is_told(changes: dict[str, Any], said: str)
 
 
 def test_an_owner_that_lives_is_none_of_a_crash() -> None:
-    machine, pid, created = owner().split("/")
+    machine, pid, created = owner().split("-")
     assert not is_orphan(owner()) and int(pid) == os.getpid()
-    assert is_orphan(f"{machine}/{pid}/1.00"), "another process with its number"
+    assert is_orphan(f"{machine}-{pid}-1"), "another process with its number"
     free = next(number for number in range(4_000_000, 4_100_000) if not psutil.pid_exists(number))
-    assert is_orphan(f"{machine}/{free}/{created}")
-    assert not is_orphan("") and not is_orphan(f"{machine}/x"), "what names nobody is nobody's"
-    assert not is_orphan(f"elsewhere/{free}/{created}"), "nothing is known of another machine's"
+    assert is_orphan(f"{machine}-{free}-{created}")
+    assert not is_orphan("") and not is_orphan(f"{machine}-x"), "what names nobody is nobody's"
+    assert not is_orphan(f"elsewhere-{free}-{created}"), "nothing is known of another machine's"
 
 
 def test_only_what_a_crash_left_is_removed() -> None:
-    machine = owner().split("/")[0]
-    engine: Any = FakeEngine({"a": owner(), "b": f"{machine}/{os.getpid()}/1.00", "c": "other/1/1.00"})
+    machine = owner().split("-")[0]
+    engine: Any = FakeEngine({"a": owner(), "b": f"{machine}-{os.getpid()}-1", "c": "other-1-1"})
     assert sweep(engine) == 1 and engine.removed == ["b"]
-
-
-V2 = "memory.events max {}\nmemory.events oom_kill {}\npids.events max {}\n"
-V1 = "memory.oom_control oom_kill {}\nmemory.max_usage_in_bytes {}\nmemory.limit_in_bytes 64\npids.events max {}\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "counts"),
-    [
-        (V2.format(3, 1, 0), Counts(memory_kills=1)),
-        (V2.format(0, 1, 7), Counts(refused_processes=7)),  # the machine's memory was short, not its own
-        (V1.format(2, 64, 0), Counts(memory_kills=2)),
-        (V1.format(2, 63, 5), Counts(refused_processes=5)),
-        ("memory.events oom_kill x\nnonsense\n\0\n", Counts()),
-        ("", Counts()),
-    ],
-)
-def test_what_the_kernel_counted(text: str, counts: Counts) -> None:
-    assert read_counts(text) == counts
-
-
-LIMITED = {
-    "its memory limit": (Counts(memory_kills=1), {"status": "ok"}, False, "its memory limit of 1.5 GiB"),
-    "memory, of all at once": (Counts(), None, True, "its memory limit of 1.5 GiB"),
-    "processes": (Counts(refused_processes=1), {"status": "crashed"}, False, "its limit of 64 processes"),
-    "processes, survived": (Counts(refused_processes=1), {"status": "ok"}, False, ""),
-    "output": (Counts(), {"status": "crashed", "message": "File too large"}, False, "its output limit of"),
-    "none": (Counts(), {"status": "crashed", "message": "wrong"}, False, ""),
-}
-
-
-@pytest.mark.parametrize("name", LIMITED)
-def test_the_limit_that_ended_a_task_is_named(tmp_path: Path, name: str) -> None:
-    counts, result, oom, said = LIMITED[name]
-    found = executor(tmp_path, FakeEngine())._limit(task_in(tmp_path), counts, result, oom=oom)
-    assert found.startswith(said) and bool(found) is bool(said)
 
 
 def task_in(folder: Path) -> Task:
@@ -146,33 +106,38 @@ def task_in(folder: Path) -> Task:
     )
 
 
-def test_a_task_is_tried_again_and_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(containers, "AWAY_S", 0.2)
-    tried: list[int] = []
-
+def test_an_engine_that_goes_away_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(_task: Task) -> Any:
-        tried.append(1)
         raise EngineGone("cut off")
 
-    def attempts(*, is_there: bool) -> int:
-        cells = executor(tmp_path, FakeEngine(is_there=is_there))
-        monkeypatch.setattr(cells, "_attempt", fails)
-        tried.clear()
-        with pytest.raises(Unrecorded, match="at unix:///there went away: cut off") as caught:
-            cells.run(task_in(tmp_path))
-        assert "the same command" in caught.value.remedy and not (tmp_path / "s").exists()
-        return len(tried)
-
-    assert attempts(is_there=True) == 3 and attempts(is_there=False) == 1
     cells = executor(tmp_path, FakeEngine())
-    monkeypatch.setattr(cells, "_attempt", fails)
-    tried.clear()
-    answer = cells.run(replace(task_in(tmp_path), terms=Terms(timeout_s=1, link=Path("/volume"))))
-    assert answer.result is None and answer.ended.from_outside and len(tried) == 1, "not without the other"
+    monkeypatch.setattr(cells, "_run_in_container", fails)
+    with pytest.raises(Unrecorded, match="at unix:///there went away: cut off") as caught:
+        cells.run(task_in(tmp_path))
+    assert "the same command" in caught.value.remedy and not (tmp_path / "s").exists()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("code", "said"), [("echo out; echo err >&2; exit 3", "err"), ("yes", ""), ("echo all", "")])
+def test_what_a_command_prints_is_read_in_a_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, said: str
+) -> None:
+    program = tmp_path / "docker"
+    program.write_text(f"#!/bin/sh\n{code}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    engine = Engine.__new__(Engine)
+    if code == "yes":  # which nobody reads to its end
+        with pytest.raises(ValueError), engine.stream("cp") as stream:
+            assert stream.read(2) == b"y\n"
+            raise ValueError
+        return
+    with pytest.raises(EngineGone, match=said) if said else contextlib.nullcontext(), engine.stream("cp") as stream:
+        assert stream.read() in (b"out\n", b"all\n")
 
 
 def test_a_run_that_was_stopped_tries_nothing(tmp_path: Path) -> None:
-    engine: Any = FakeEngine({"mine": owner(), "other": "x/1/1"})
+    engine: Any = FakeEngine({"mine": owner(), "other": "x-1-1"})
     cells = executor(tmp_path, engine)
     cells.stop()
     assert engine.removed == ["mine"]
@@ -233,19 +198,9 @@ def test_a_command_that_fails_is_refused_by_an_engine_that_answers(
         engine.call("create")
     assert type(caught.value) is expected
     assert ("disk is full" in str(caught.value)) is (expected is EngineRefused)
-    assert engine.remove("container", "c") is is_there
+    engine.remove("container", "c")
     if is_there:
         assert engine.find("image", "x") is None
-
-
-def test_what_could_not_be_removed_is_removed_when_the_engine_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine, answers = Engine.__new__(Engine), [False, True]
-    engine.lost = {"c"}
-    monkeypatch.setattr(engine, "remove", lambda kind, name: answers.pop(0))
-    engine.remove_lost()
-    assert engine.lost == {"c"}
-    engine.remove_lost()
-    assert not engine.lost
 
 
 @pytest.mark.parametrize(

@@ -168,11 +168,11 @@ def test_the_last_process_removes_what_was_made(tmp_path: Path, monkeypatch: pyt
     kept, one, two, killed = (made_in(tmp_path, name) for name in ("kept", "one", "two", "killed"))
     (tmp_path / "exchanged").mkdir()
     (tmp_path / "exchanged" / "dead").write_text(json.dumps({"since": since, "made": {"killed": "k" * 12}}))
-    monkeypatch.setattr(remove, "is_orphans", lambda name: name == "dead")
+    monkeypatch.setattr(remove, "is_orphan", lambda name: name == "dead")
     with remove.shared_environments(choice, tmp_path, since) as add:
         add("one", "k" * 12)
         with monkeypatch.context() as patch:
-            patch.setattr(remove, "owners", lambda: "another")
+            patch.setattr(remove, "owner", lambda: "another")
             with remove.shared_environments(choice, tmp_path, since) as other:
                 other("two", "k" * 12)
         assert one.exists() and two.exists() and killed.exists(), "this process may need them"

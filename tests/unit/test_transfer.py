@@ -177,26 +177,3 @@ def test_paths_of_a_request_are_moved() -> None:
         "g": "text with /project in it",
         "/project": True,
     }
-
-
-def test_a_hard_link_is_a_copy_of_what_came_before_and_of_nothing_else(tmp_path: Path) -> None:
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w") as tar:
-        for name, kind, linked in (
-            ("w0/first", tarfile.REGTYPE, ""),
-            ("w0/again", tarfile.LNKTYPE, "w0/first"),
-            ("w0/later", tarfile.LNKTYPE, "w0/nowhere"),
-            ("w0/outside", tarfile.LNKTYPE, "../secret"),
-        ):
-            member = tarfile.TarInfo(name)
-            member.type, member.linkname = kind, linked
-            member.size = 4 if kind == tarfile.REGTYPE else 0
-            tar.addfile(member, io.BytesIO(b"text"))
-    (tmp_path / "secret").write_text("secret")
-    stream.seek(0)
-    unpack(stream, {"w0": tmp_path / "out"}, **ROOMY)
-    found = {path.name: path.read_text() for path in (tmp_path / "out").iterdir()}
-    assert found == {"first": "text", "again": "text", "later": "", "outside": ""}
-    stream.seek(0)
-    with pytest.raises(Refused, match="bytes"):
-        unpack(stream, {"w0": tmp_path / "other"}, limit_bytes=7, limit_files=10)

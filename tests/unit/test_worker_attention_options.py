@@ -11,7 +11,7 @@ import pytest
 from harness.worker import dtypes, fresh, inputs, wire
 from harness.worker.attention import AttentionWorkload
 from harness.worker.excerpt import excerpt
-from harness.worker.orders import Picked
+from harness.worker.target import Picked
 
 ASKED: dict[str, Any] = {
     "id": "x",
