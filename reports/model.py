@@ -11,7 +11,7 @@ from enum import Enum
 
 from harness.schema.records import Device
 from harness.stats.effects import Estimate
-from harness.worker.protocol import DifferenceKind, Fault
+from harness.worker.protocol import DifferenceKind, Failure, Fault
 
 PASS = "pass"
 FAILING = "failing"
@@ -110,6 +110,7 @@ class Side:
     message: str = ""
     log_excerpt: str = ""
     fault: Fault = Fault.SUBJECT  # who failed, where it did not end well
+    failure: Failure = Failure.OTHER  # how
     ended_after_s: float | None = None  # of a process that ended without a result: how long it had run
     record: str | None = None
     measured_with: str | None = None

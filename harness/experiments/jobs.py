@@ -132,6 +132,7 @@ def merge(condition: Condition, results: Sequence[ConditionResult]) -> Condition
         status=worst.status,
         message=message,
         log_excerpt=worst.log_excerpt,
+        failure=worst.failure,
         runs=sum(r.runs for r in results),
         passed=sum(r.passed for r in results),
         nonfinite=sum(r.nonfinite for r in results),

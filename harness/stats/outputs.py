@@ -96,8 +96,8 @@ def _of_recipe(base: tuple[RecipeResult, TargetResult], this: tuple[RecipeResult
             agree = all(ratio * centre > 0 for ratio in pairs)
             far = agree and all(abs(ratio) >= math.log(TYPICAL) for ratio in typical)
             repeat = not (base[1].repeats_differ or this[1].repeats_differ)
-            elements = sum(one.histogram) / max(1, base[0].trials)
-            fact = repeat and far and len(pairs) >= FACTS_FROM and elements >= FACT_ELEMENTS
+            many = one.elements is None or one.elements >= FACT_ELEMENTS * base[0].trials
+            fact = repeat and far and len(pairs) >= FACTS_FROM and many
             p = None if fact else _signed_rank(pairs) if median(pairs) * centre > 0 else 1.0
             errors.append(_errors(base[0].recipe, "mean", centre, means[0], means[1], len(pairs), p))
     if any(worst):

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from harness.schema.experiment_records import ConditionResult
 from harness.schema.run_records import WorkloadInfo
 from harness.worker import protocol
+from harness.worker.protocol import Failure
 
 LENGTH, HEAD_DIM = "seq_len", "head_dim"
 DIMENSIONS = ("batch", "heads", LENGTH, HEAD_DIM)
@@ -81,4 +82,4 @@ def points_of(results: Iterable[ConditionResult], own: Sizes) -> list[Point]:
 
 def _crashed(result: ConditionResult) -> bool:
     """Return whether a signal or the GPU ended it. What else raised, or could not be judged, says nothing of sizes."""
-    return result.status == protocol.CRASHED and any(mark in result.message for mark in ("died by SIG", "CUDA error"))
+    return result.status == protocol.CRASHED and result.failure in (Failure.SIGNAL, Failure.CUDA_ERROR)

@@ -13,7 +13,7 @@ import time
 import warnings
 from typing import Any, Mapping, Sequence
 
-from . import machine_code, protocol, tools, wire
+from . import machine_code, protocol, text, tools, wire
 
 EXCERPT_CHARACTERS = 8000
 CUDA_SUFFIXES = (".cu", ".cuh")
@@ -41,11 +41,11 @@ def define_flags(defines: Mapping[str, str]) -> list[str]:
     """-DBLOCK_M=32 of a number; -DREDUCE_WARP=1 of a word, since the preprocessor cannot compare words."""
     flags = []
     for name, value in sorted(defines.items()):
-        text = str(value)
-        if re.match(r"-?\d+$", text):
-            flags.append(f"-D{name}={text}")
+        given = str(value)
+        if re.match(r"-?\d+$", given):
+            flags.append(f"-D{name}={given}")
         else:
-            flags.append("-D{}_{}=1".format(name, re.sub(r"\W", "_", text).upper()))
+            flags.append("-D{}_{}=1".format(name, re.sub(r"\W", "_", given).upper()))
     return flags
 
 
@@ -193,7 +193,7 @@ def unresolved(said: str, artifact: str) -> str:
     """What the loader said, in one line; of a symbol that nothing defines, what it is and where it is looked for."""
     symbol = re.search(r"undefined symbol: (\w+)", said)
     if symbol is None:
-        return (said.strip().splitlines() or ["(no message)"])[0]
+        return text.first_line(said)
     there = tools.undefined([artifact]) or [symbol[1]]
     missing = [name for name in C_INTERFACE if name in there]
     if missing:

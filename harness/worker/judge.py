@@ -65,7 +65,8 @@ class CandidateRun:
         if row is None or not is_possible(shape, dtype):
             raise Failed(protocol.CRASHED, f"no output of trial {number} of {recipe}")
         if (row.shape, row.dtype) != (list(shape), dtype) or not self.workload.fits(shape, dtype):
-            raise Failed(protocol.WRONG, f"returned {tuple(row.shape)} {row.dtype}; expected {tuple(shape)} {dtype}")
+            message = f"returned {tuple(row.shape)} {row.dtype}; expected {tuple(shape)} {dtype}"
+            raise Failed(protocol.WRONG, message, failure=protocol.Failure.OTHER_TYPE)
         file = f"{recipe}/{number}.bin"
         arrays = self.workload.split(read_output(self.folder, file, dtype, shape))
         second: Mapping[str, Array | None] = dict.fromkeys(arrays)

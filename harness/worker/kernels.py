@@ -180,17 +180,19 @@ def checked(output: Any, workload: Workload, device: str) -> Any:
     A subclass of torch.Tensor decides by itself what it answers, so it is asked nothing. That holds for
     torch.nn.Parameter: no operator returns one, so who does returns what it kept and not what it computed.
     """
+
+    def refuse(found: str, expected: str) -> wire.Failed:
+        message = f"returned {found}; expected {expected}"
+        return wire.Failed(protocol.WRONG, message, failure=protocol.Failure.OTHER_TYPE)
+
     if type(output) is not torch.Tensor:
         kind = "a subclass of torch.Tensor" if issubclass(type(output), torch.Tensor) else "not a tensor"
         name = "None" if output is None else text.type_name(output)
-        raise wire.Failed(protocol.WRONG, f"returned {name}, {kind}; expected {workload.expected()}")
+        raise refuse(f"{name}, {kind}", workload.expected())
     output = _detach(output)  # a tensor's own attributes, which can hide its methods, stay behind
     if output.layout is not torch.strided:
-        raise wire.Failed(protocol.WRONG, f"returned a tensor of layout {output.layout}; expected torch.strided")
+        raise refuse(f"a tensor of layout {output.layout}", "torch.strided")
     shape, dtype = tuple(output.shape), tensors.dtype_name(output)
     if output.device.type != device or not workload.fits(shape, dtype):
-        raise wire.Failed(
-            protocol.WRONG,
-            f"returned {shape} {dtype} on {output.device.type}; expected {workload.expected()} on {device}",
-        )
+        raise refuse(f"{shape} {dtype} on {output.device.type}", f"{workload.expected()} on {device}")
     return output

@@ -44,10 +44,7 @@ def take(request: wire.TakeRequest) -> wire.BuildResult:
 def module_of(path: str) -> str:
     """The Python module that a shared object is, by its file's name; empty where it is none."""
     name = os.path.basename(path).split(".")[0]
-    try:
-        return name if f"PyInit_{name}" in elf.read(path).defined else ""
-    except ValueError:
-        return ""
+    return name if os.path.getsize(path) and elf.holds(path, f"PyInit_{name}") else ""
 
 
 def _unpack(wheel: str, out: str) -> None:
@@ -65,7 +62,7 @@ def _try(artifact: str, entry: str, result: wire.BuildResult) -> None:
     name = os.path.basename(artifact)
     failure = None if entry else abi.unfit(artifact)
     if failure is None and not entry and not module_of(artifact):
-        missing = [each for each in elf.CALLED if each not in elf.read(artifact).defined]
+        missing = [each for each in elf.CALLED if not elf.holds(artifact, each)]
         if missing:
             module = name.split(".")[0]
             failure = wire.LoadFailure("interface", reason=f"it defines neither PyInit_{module} nor {missing[0]}")
@@ -74,8 +71,6 @@ def _try(artifact: str, entry: str, result: wire.BuildResult) -> None:
     if failure is None:
         try:
             _load(artifact, entry)
-            if not entry:
-                result.provided = abi.provided(artifact)
             return
         except BaseException as error:
             said = text.text_of(error)
@@ -132,7 +127,7 @@ def load(request: wire.KernelRequest, workload: AttentionWorkload) -> kernels.Ex
         return EntryPoint(path, request.entry, workload)
     if module_of(path):
         return kernels.Extension(path, workload)
-    name, gpu = os.path.basename(path), elf.read(path).has_gpu_code
+    name, gpu = os.path.basename(path), elf.holds(path, *elf.GPU_CODE)
     if gpu != (request.device == "cuda"):
         what = "GPU code" if gpu else "no GPU code"
         device = "cuda" if gpu else "cpu"

@@ -422,9 +422,9 @@ class ModelReference:
             found = self.workload.named(returned, given)
             self.workload.saw(found or outputs.named(returned))  # which refuses it, where there is no output
         except wire.Failed as error:
-            said = str(error)
-            words = said if protocol.HAS_NO in said else f"{self.workload.name} {said}"
-            raise wire.Failed(error.status, words, error.log_excerpt, error.fault) from None
+            if error.failure is not protocol.Failure.MISSING_OPERATOR:
+                error.message = f"{self.workload.name} {error.message}"
+            raise
         except Exception as error:
             failed = failure(error, self.workload.name)
             if failed.fault is protocol.Fault.SUBJECT:

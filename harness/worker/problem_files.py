@@ -86,13 +86,14 @@ def with_arrays(like: Inputs, arrays: Sequence[Array]) -> Inputs:
 def missing(name: str) -> wire.Failed:
     """Return the failure of an operator that this PyTorch lacks."""
     module, _, last = name.rpartition(".")
-    words = f"PyTorch {torch.__version__.partition('+')[0]}{protocol.HAS_NO}{name.partition('.')[2]}"
+    words = f"PyTorch {torch.__version__.partition('+')[0]} has no {name}"
     try:
         known = [each for each in dir(find(module)) if each.strip("_") == each]
     except wire.Failed:
         known = []
     near = difflib.get_close_matches(last, known, 1, 0.75)
-    return wire.Failed(protocol.UNSUPPORTED, words + (f"; did you mean {module}.{near[0]}?" if near else ""))
+    words += f"; did you mean {module}.{near[0]}?" if near else ""
+    return wire.Failed(protocol.UNSUPPORTED, words, failure=protocol.Failure.MISSING_OPERATOR)
 
 
 def find(name: str) -> Any:

@@ -48,6 +48,16 @@ class Fault(str, enum.Enum):
     LIMIT = "limit"  # of memory, processes, files or rights, which kernel-matrix sets
 
 
+class Failure(str, enum.Enum):
+    """How the code under test failed, where its status does not say it."""
+
+    OTHER = "other"
+    MISSING_OPERATOR = "missing_operator"  # this PyTorch has no operator of that name
+    OTHER_TYPE = "other_type"  # what it returned has another type, shape or device than was asked for
+    SIGNAL = "signal"  # a signal ended its process, at no limit of kernel-matrix's
+    CUDA_ERROR = "cuda_error"
+
+
 RAN = (OK, WRONG, UNDECIDABLE)  # it ran to its end, and what it gave was looked at
 
 DTYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32"}
@@ -69,7 +79,6 @@ UNPACKED = "site"  # the folder of an unpacked wheel, beside it
 COMPILED = ".compiled"  # ends the name of an operator that is compiled
 THREADS = "OMP_NUM_THREADS"  # the variable that says how many threads an environment computes with
 KERNEL = "kernel"  # the target's name of the code under test
-HAS_NO = " has no torch."  # in the message of an operator that this PyTorch lacks
 MODEL = "model"  # the reference of a problem file: its own ``Model``
 CONTROL = "control:"  # begins the target's name of a reference that is timed in the kernel's process, before the kernel
 BACKWARD = ".backward"  # ends the name of a workload with gradients; of a target: its backward pass by itself

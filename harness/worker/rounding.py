@@ -153,14 +153,15 @@ class Ruler:
         self.greatest = greatest(dtype)
         largest, squares = np.zeros(len(self.rows)), np.zeros(len(self.rows))
         counted, fourth = 0, 0.0
-        self.plain = True  # every element is finite, and stays so
+        self.plain = False
         for rows, columns in blocks(self.rows.shape):
-            values, kept = self._finite(self.rows[rows, columns])
+            values = self.counting(rows, columns)
             np.maximum(largest[rows], np.abs(values).max(axis=1), out=largest[rows])
             square = np.square(values)
             squares[rows] += square.sum(axis=1)
             fourth += float(np.square(square, out=square).sum())
-            counted += kept
+            counted += int(np.count_nonzero(np.abs(self.rows[rows, columns]) < self.threshold))
+        self.plain = counted == truth.size  # every element is finite, and stays so
         total = float(squares.sum())
         self.counted = max(1, counted)
         self.largest = float(largest.max()) if len(largest) else 0.0
@@ -171,30 +172,22 @@ class Ruler:
         self.row_l2 = np.maximum(np.sqrt(squares), self.rms * SHARE * self.rows.shape[1] ** 0.5)
         self.independent = total**2 / fourth if fourth else self.counted  # as many elements carry the sums
 
-    def _finite(self, values: Array) -> tuple[Array, int]:
-        """The values, zero where they do not count, and how many do."""
-        beyond = ~(np.abs(values) < self.threshold)
-        if not beyond.any():
-            return values, values.size
-        self.plain = False
-        return np.where(beyond, 0.0, values), int(values.size - np.count_nonzero(beyond))
+    def counting(self, rows: slice, columns: slice) -> Array:
+        """Return a block of the truth, zero where elements do not count."""
+        values = self.rows[rows, columns]
+        return values if self.plain else np.where(np.abs(values) < self.threshold, values, 0.0)
 
-    def norms(self, got: Array | Block, enough: Norms | None = None) -> Norms:
-        """Those of `got` [like the truth, or a function of a slice of rows and one of columns], over elements that are
-        finite in both. With `enough`, a value for each norm, they need not grow beyond one of them."""
+    def norms(self, got: Array | Block) -> Norms:
+        """Return the norms of `got` [like the truth, or a function of a slice of rows and one of columns], over
+        elements that are finite in both."""
         sums = ErrorSums(self)
         found = got if callable(got) else block_of(got)
         with np.errstate(invalid="ignore", over="ignore"):
             for rows, columns in blocks(self.rows.shape):
                 want = self.rows[rows, columns]
-                values = found(rows, columns)
-                difference = np.subtract(values, want, dtype=np.float64)
-                difference[~np.isfinite(difference)] = 0.0
-                if not self.plain:
-                    difference[~(np.abs(want) < self.threshold)] = 0.0
-                sums.add(rows, difference, want if self.plain else self._finite(want)[0])
-                if enough is not None and sums.exceed(rows, enough):
-                    break
+                difference = np.subtract(found(rows, columns), want, dtype=np.float64)
+                difference[~(np.isfinite(difference) & (np.abs(want) < self.threshold))] = 0.0
+                sums.add(rows, columns, difference)
         return sums.norms()
 
     def rounded(self, values: Array) -> Array:
@@ -206,23 +199,14 @@ class ErrorSums:
 
     def __init__(self, ruler: Ruler) -> None:
         self.ruler = ruler
-        self.largest, self.squares = np.zeros(len(ruler.rows)), np.zeros(len(ruler.rows))
-        self.products = np.zeros(len(ruler.rows))
+        self.largest, self.squares, self.products = np.zeros((3, len(ruler.rows)))
         self.mean = 0.0
 
-    def add(self, rows: slice, difference: Array, want: Array) -> None:
+    def add(self, rows: slice, columns: slice, difference: Array) -> None:
         np.maximum(self.largest[rows], np.abs(difference).max(axis=1), out=self.largest[rows])
         self.mean += float(difference.sum())
-        self.products[rows] += np.einsum("ij,ij->i", difference, want)
+        self.products[rows] += np.einsum("ij,ij->i", difference, self.ruler.counting(rows, columns))
         self.squares[rows] += np.einsum("ij,ij->i", difference, difference)
-
-    def exceed(self, rows: slice, enough: Norms) -> bool:
-        """Whether these rows alone are beyond one of the norms."""
-        largest, squares, ruler = self.largest[rows], self.squares[rows], self.ruler
-        return bool(
-            (largest > enough["largest"] * ruler.row_largest[rows]).any()
-            or (squares > (enough["row"] * ruler.row_l2[rows]) ** 2).any()
-        )
 
     def norms(self) -> Norms:
         if not len(self.largest):

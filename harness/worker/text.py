@@ -42,6 +42,11 @@ def one_line(text: str) -> str:
     return lines[0] if len(lines) == 1 else GAP.join((lines[0], lines[-1])) if len(lines) > 2 else " ".join(lines)
 
 
+def first_line(text: str) -> str:
+    """Return the first line of a message that somebody else wrote."""
+    return (text.strip().splitlines() or ["(no message)"])[0]
+
+
 def last_line(log: str) -> str:
     """The last line of a log that says something."""
     return next((line.strip() for line in reversed(log.splitlines()) if line.strip()), "")

@@ -7,7 +7,7 @@ These are the only types of what is measured. `codec` writes and reads them betw
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Dict, List, Literal, Mapping, NamedTuple, Optional, Tuple, Type
 
-from .protocol import Fault, Status
+from .protocol import Failure, Fault, Status
 from .text import cut
 
 if TYPE_CHECKING:
@@ -52,12 +52,13 @@ class Failed(Exception):
         message: str,
         log_excerpt: str = "",
         fault: Fault = Fault.SUBJECT,
+        failure: Failure = Failure.OTHER,
         *,
         loads: bool = True,
     ) -> None:
         super().__init__(message)
         self.status, self.message, self.log_excerpt, self.fault = status, message, log_excerpt, fault
-        self.loads = loads
+        self.failure, self.loads = failure, loads
 
 
 class Outcome(Reply):
@@ -67,6 +68,7 @@ class Outcome(Reply):
     message: str = ""  # one sentence
     log_excerpt: str = ""  # the end of what the process printed
     fault: Fault = Fault.SUBJECT  # who failed where it did not end well
+    failure: Failure = Failure.OTHER  # how the code under test failed
     # Of a process that ended without a result: how long it had run. The harness fills it in.
     ended_after_s: Optional[float] = None
 
@@ -76,7 +78,7 @@ class Outcome(Reply):
 
     def fail(self, error: Failed) -> None:
         self.status, self.message, self.log_excerpt = error.status, error.message, error.log_excerpt
-        self.fault = error.fault
+        self.fault, self.failure = error.fault, error.failure
 
     def ended(self) -> "Outcome":
         """Return how it ended, without what else a subclass has."""
@@ -84,7 +86,7 @@ class Outcome(Reply):
 
     def to_error(self) -> Failed:
         """The same as an exception. The code under test may have written it, and without end."""
-        return Failed(self.status, self.message[:8000], self.log_excerpt[-8000:], self.fault)
+        return Failed(self.status, self.message[:8000], self.log_excerpt[-8000:], self.fault, self.failure)
 
 
 # -- what requests are made of ----------------------------------------------------------------------------
@@ -306,10 +308,9 @@ class Agreement(Reply):
     passed: Dict[str, int]  # trials that pass, by rule: rounding (against truth only), kernelbench, strict
     max_abs: Optional[float]  # largest absolute difference over finite elements
     mean_abs: Optional[float]
-    within_strict_share: float  # share of elements within the strict tolerance
     nonfinite_trials: int  # trials with NaN or infinity on one side only
-    histogram: List[int]  # elements by decade of absolute error: zero, then below 1e-8, 1e-7, ..., 1e0, and 1e0 or more
     worst: Optional[Worst]
+    elements: Optional[int] = None  # of all trials; None in records of before it was kept
     # Against the truth only:
     max_units: Optional[float] = None  # largest error, of all norms, over what rounding costs here
     units_per_trial: List[Optional[float]] = field(default_factory=list)
@@ -648,7 +649,6 @@ class LoadFailure(Reply):
 
     kind: str  # symbol, cxx11_abi, python, library, machine, system, package, interface, file or other
     symbol: str = ""  # that the loader misses, as it names it
-    readable: str = ""  # the same as C++ writes it
     library: str = ""  # that is missing
     instead: str = ""  # what the environment has in place of what is missing
     reason: str = ""
@@ -666,8 +666,6 @@ class BuildResult(Outcome):
     objects: Dict[str, str] = field(default_factory=dict)  # object file to the hash of its normalised disassembly
     functions: List[DeviceFunction] = field(default_factory=list)
     refused: Optional[LoadFailure] = None  # of what was built elsewhere
-    # of what is built already: symbol that it needs to the library that defines it
-    provided: Dict[str, str] = field(default_factory=dict)
 
 
 class CandidateRequest(CaseRequest):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from harness.schema.environment_records import BuildRecord, LoadFailure
 from harness.worker import protocol
+from harness.worker.protocol import Failure
 from reports import model
 from reports.attribute import figures
 from reports.attribute.cards import Shown, card, excluded
@@ -125,11 +126,8 @@ def _abi_break(
     record, before, same = _build_record(case, build), "", None
     other = next((each for each in case.builds if each is not None and each.status == "ok"), None)
     if other is not None:
-        library = other.provided.get(failure.symbol, "")
-        name = case.evidence.names.get(other.environment, other.environment)
-        before = f" It loads in {name}, where {library} defines that symbol." if library else f" It loads in {name}."
-        there = f"{library} defines {failure.symbol}" if library else "it loads"
-        seen.append(Seen(text=f"{other.environment}: {there}", record=_build_record(case, other)))
+        before = f" It loads in {case.evidence.names.get(other.environment, other.environment)}."
+        seen.append(Seen(text=f"{other.environment}: it loads", record=_build_record(case, other)))
         if build.artifact_sha256 and build.artifact_sha256 == other.artifact_sha256:
             how = f"the same file in both, byte for byte (SHA-256 {build.artifact_sha256[:12]}...)"
             same = Seen(text=how, record=record)
@@ -332,7 +330,8 @@ def unsupported(case: CaseFacts) -> Cause | None:
     message = refusing[min(len(cells), 4) - 1].message
     says = Says.REFERENCE_UNSUPPORTED if is_reference else Says.UNSUPPORTED
     if case.is_operator:
-        says = Says.OPERATOR_NOT_THERE if protocol.HAS_NO in message else Says.OPERATOR_REFUSED
+        lacks = refusing[min(len(cells), 4) - 1].failure is Failure.MISSING_OPERATOR
+        says = Says.OPERATOR_NOT_THERE if lacks else Says.OPERATOR_REFUSED
         message = message.rstrip("?.") if nowhere else message.partition("; did you mean")[0]
         runs = "" if nowhere else f"; {runs}"
     both = "either version" if verdict == model.UNSUPPORTED and not case.alone else this

@@ -105,6 +105,7 @@ def side(evidence: Evidence, cell: Cell, target: str) -> CorrectnessSide:
         message=outcome.message,
         log_excerpt=outcome.log_excerpt,
         fault=outcome.fault,
+        failure=outcome.failure,
         ended_after_s=record.ended_after_s if is_subject else None,
         record=evidence.validation_pointer(record),
         measured_with=None if is_kernel else cell.kernel,

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from harness.schema.run_records import WorkloadInfo
 from harness.worker import protocol
+from harness.worker.protocol import Failure
 from reports import model
 from reports.attribute.cards import launches_command
 from reports.attribute.causes import MEMORY, NAMES, UNINITIALISED, Cause, Grade, Kind
@@ -39,7 +40,6 @@ from reports.render.verdict_text import (
 )
 from reports.text import bisect_command, message_text, shape_text, short, words
 
-RETURNED = "; expected "  # of the message on an output that could not be compared
 NO_WORSE = (ABSENT, *ORDER[ORDER.index(NEARLY) :])  # states in which nothing got worse
 # Kinds of what checkers report, and the causes that they are evidence for.
 FAULTS = (*MEMORY, Kind.PREDECESSOR_SENSITIVITY)
@@ -189,7 +189,9 @@ def _smallest(evidence: Evidence, bad: Sequence[Comparison]) -> list[str]:
     wrong = [side for side in failing if outcome(side) != UNREPEATABLE]
     recipe = next((r for side in wrong for r in side.recipes if r.failing), None)
     at = f"; {words(recipe.recipe)} inputs, {recipe.failing}" if recipe else ""
-    returned = next((side.message for side in failing if RETURNED in side.message), "")  # another shape or type
+    returned = next(
+        (side.message for side in failing if side.failure is Failure.OTHER_TYPE), ""
+    )  # another shape or type
     at = f": {short(returned.partition(': ')[2], 200)}" if returned else at
     return [f"reproduce it on {info.id}{shape}, the smallest workload that fails{at}"]
 

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from harness.worker import protocol
-from harness.worker.protocol import Fault
+from harness.worker.protocol import Failure, Fault
 from reports import model
 from reports.attribute.causes import Cause
 from reports.compare.outputs import OtherType, forms, other_bits, other_types
@@ -108,7 +107,7 @@ def _mended(told: Told) -> str | None:
 
 
 def _mistyped(row: Comparison) -> bool:
-    return all(protocol.HAS_NO in side.message for side in sides_of([row]).values())
+    return all(side.failure is Failure.MISSING_OPERATOR for side in sides_of([row]).values())
 
 
 def open_questions(told: Told) -> list[str]:
@@ -116,7 +115,8 @@ def open_questions(told: Told) -> list[str]:
     found: dict[str, list[str]] = {}
     for row in told.rows:
         for name, side in sides_of([row]).items():
-            if outcome(side) not in (RIGHT, WRONG) and side.message and protocol.HAS_NO not in side.message:
+            told_elsewhere = side.failure is Failure.MISSING_OPERATOR
+            if outcome(side) not in (RIGHT, WRONG) and side.message and not told_elsewhere:
                 words = "" if side.fault is Fault.SUBJECT else f"{outcome_text(side)}: "
                 text = words + message_text(side, most_of(side))
                 found.setdefault(text, []).append(f"{row.workload} {told.where([name], {name: [side]})}")

@@ -279,9 +279,7 @@ def agreement(passed: int) -> wire.Agreement:
         passed={"rounding": passed},
         max_abs=0.0,
         mean_abs=0.0,
-        within_strict_share=1.0,
         nonfinite_trials=0,
-        histogram=[0] * 11,
         worst=None,
     )
 

@@ -22,6 +22,7 @@ from harness.schema.experiment_records import (
     ProfileRecord,
 )
 from harness.schema.storage import Run, save_record
+from harness.worker.protocol import Failure
 from tests.unit.spec import BASE, NEXT
 from tests.unit.synthetic_cells import sha
 
@@ -105,7 +106,10 @@ def history(
 
 def dead(**condition: Any) -> ConditionResult:
     message = "the process that called it died by SIGSEGV"
-    return ConditionResult(status="crashed", message=message, condition=Condition(label="dead", **condition))
+    failure = Failure.SIGNAL
+    return ConditionResult(
+        status="crashed", message=message, failure=failure, condition=Condition(label="dead", **condition)
+    )
 
 
 def factor(

@@ -25,9 +25,7 @@ def agreement(passed: int, against: str = "truth", **changes: Any) -> Agreement:
         "passed": dict.fromkeys(("rounding", "kernelbench", "strict"), passed),
         "max_abs": 0.1,
         "mean_abs": 0.1,
-        "within_strict_share": 1,
         "nonfinite_trials": 0,
-        "histogram": [0] * 11,
         "worst": None,
     }
     return Agreement(against=against, **values | changes)

@@ -42,9 +42,8 @@ def errors(
         max_units=max(units),
         units_per_trial=list(units),
         mean_abs_per_trial=[] if old else list(means),
-        within_strict_share=1.0,
         nonfinite_trials=0,
-        histogram=[0, 0, elements * trials, 0, 0, 0, 0, 0, 0, 0, 0],
+        elements=elements * trials,
         worst=None,
     )
     result = TargetResult(status="ok", target="kernel", against=[agreement], repeats_differ=differ)
