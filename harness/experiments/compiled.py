@@ -102,7 +102,6 @@ def compile_cell(context: Context, cell: Cell) -> CompiledRecord:
         duration_s=round(time.monotonic() - clock, 3),
         samples=[Compilation(generated_sha256=_digest(result)) for result in results],
         generated=results[0].generated if results else [],
-        picked=results[0].picked if results else [],
     )
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import field
 
 from harness.schema.records import CellRecord, Record
-from harness.worker.wire import GeneratedFile, Picked
+from harness.worker.wire import GeneratedFile
 
-__all__ = ["Compilation", "CompiledRecord", "GeneratedFile", "Picked"]
+__all__ = ["Compilation", "CompiledRecord", "GeneratedFile"]
 
 
 class Compilation(Record):
@@ -20,11 +20,10 @@ class Compilation(Record):
 
 
 class CompiledRecord(CellRecord, kw_only=True):
-    """`generated` and `picked` are of the first sample."""
+    """`generated` is of the first sample."""
 
     samples: list[Compilation] = field(default_factory=list)
     generated: list[GeneratedFile] = field(default_factory=list)
-    picked: list[Picked] = field(default_factory=list)
 
     @property
     def repeats(self) -> bool:

@@ -30,7 +30,6 @@ def compiled(request: wire.CompiledRequest) -> wire.CompiledResult:
             tensors.synchronise(request.device)
         programs = tools.cuda_folder() if request.device == "cuda" else ""
         result.generated = generated.generated(request.caches, programs)
-        result.picked = generated.picked(request.caches)
     except wire.Failed as error:
         result.fail(error)
     return result

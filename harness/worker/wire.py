@@ -525,7 +525,7 @@ class Line(Reply):
 
 
 class GeneratedFile(Reply):
-    """One file that a compiler left in its cache; numbers that it did not tell are None."""
+    """One file that a compiler left in its cache."""
 
     # inductor: a graph's output code, with the sources of its kernels; so: machine code of a C++ kernel; ttir, ttgir,
     # llir, ptx, amdgcn, cubin, hsaco: a stage of a Triton kernel
@@ -536,19 +536,6 @@ class GeneratedFile(Reply):
     # bytes, marked raw:, where nothing disassembles it
     sha256: str
     text: str = ""  # that text, where it is not long
-    registers: Optional[int] = None
-    spills: Optional[int] = None  # registers that the driver reports as spilled
-    shared_bytes: Optional[int] = None
-    num_warps: Optional[int] = None
-    num_stages: Optional[int] = None
-
-
-class Picked(Reply):
-    """The configuration that tuning picked for a kernel."""
-
-    kernel: str
-    configuration: Dict[str, str]
-    key: str = ""  # the arguments that it was picked for, as Triton's tuner tells them apart
 
 
 # -- one request and one result for each task -------------------------------------------------------------
@@ -913,7 +900,6 @@ class CompiledRequest(CaseRequest):
 
 class CompiledResult(Outcome):
     generated: List[GeneratedFile] = field(default_factory=list)
-    picked: List[Picked] = field(default_factory=list)
 
 
 class BatchRequest(Request):

@@ -93,25 +93,9 @@ class Compiled:
             "device": self.device,
             "environment": self.environment,
             "generated": self.kinds,
-            "picked": self.picked_text,
             "failed": self.failed,
             "record": self.record,
         }
-
-    @property
-    def picked_text(self) -> list[str]:
-        """The configurations that tuning picked, where they differ with both."""
-        one, two = ({(p.kernel, p.key): p.configuration for p in r.picked} for r in self.sides)
-        return [
-            f"{name} {shown_configuration(one.get((name, key)))} → {shown_configuration(two.get((name, key)))}"
-            if one.get((name, key)) != two.get((name, key))
-            else f"{name} {shown_configuration(one[name, key])} in both"
-            for name, key in dict.fromkeys([*one, *two])
-        ]
-
-
-def shown_configuration(values: dict[str, str] | None) -> str:
-    return "none" if values is None else ", ".join(f"{name}={value}" for name, value in values.items())
 
 
 def compiled(evidence: Evidence) -> list[Compiled]:

@@ -1,5 +1,5 @@
 """Triton without a GPU, in a sandbox as a bundle's: it finds the driver's libraries and builds what starts its kernels,
-and what it compiles and tunes is read from its own cache and objects."""
+and what it compiles is read from its own cache and objects."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if triton.__version__ < "3":
     from triton.common.build import _build, libcuda_dirs
     given = ()
     types = {0: "*fp32", 1: "*fp32", 2: "*fp32", 3: "i32"}
-    made = triton.compile(add.fn, signature=types, constants={4: 128}, device=0, device_type="cuda", cc=90, num_warps=4)
+    triton.compile(add.fn, signature=types, constants={4: 128}, device=0, device_type="cuda", cc=90, num_warps=4)
 else:
     from triton.backends.compiler import GPUTarget
     from triton.backends.nvidia.driver import include_dir, libcuda_dirs, libraries, library_dirs
@@ -40,15 +40,12 @@ else:
     from triton.runtime.build import _build
     given = (library_dirs(), include_dir, libraries)
     types = {"x": "*fp32", "y": "*fp32", "out": "*fp32", "n": "i32"}
-    made = triton.compile(ASTSource(add.fn, types, {"BLOCK": 128}), target=GPUTarget("cuda", 90, 32))
+    triton.compile(ASTSource(add.fn, types, {"BLOCK": 128}), target=GPUTarget("cuda", 90, 32))
 with open("main.c", "w") as file:
     file.write("#include <cuda.h>\\n#include <Python.h>\\nint started(void) { return cuInit(0); }")
 _build("launcher", "main.c", "/out", *given)
-made.n_regs, made.n_spills = 18, 0  # a driver tells them
-add.cache[(1024,)] = add.configs[0]  # a tuner keeps what was fastest so
-cache = os.environ["TRITON_CACHE_DIR"]
-found = generated.generated(cache), generated.picked(cache)
-print(json.dumps([libcuda_dirs(), *([asdict(each) for each in files] for files in found)]))
+found = generated.generated(os.environ["TRITON_CACHE_DIR"])
+print(json.dumps([libcuda_dirs(), [asdict(each) for each in found]]))
 """
 
 
@@ -96,14 +93,9 @@ def run(python: Path, folder: Path) -> Any:
 @pytest.mark.usefixtures("driver")
 def test_what_it_finds_and_what_it_leaves(pinned_pythons: list[Path], tmp_path: Path) -> None:
     for number, python in enumerate(pinned_pythons):
-        folders, files, picked = run(python, tmp_path / str(number))
+        folders, files = run(python, tmp_path / str(number))
         assert "/driver" in folders
         assert [(each["kind"], each["name"]) for each in files] == [
             (kind, "add") for kind in ("cubin", "llir", "ptx", "ttgir", "ttir")
         ]
-        assert {(each["num_warps"], each["num_stages"], each["shared_bytes"]) for each in files} == {(4, 3, 0)}
-        assert [(each["registers"], each["spills"]) for each in files if each["kind"] == "cubin"] == [(18, 0)]
         assert all("/out" not in each["text"] for each in files)
-        assert [(each["kernel"], each["key"], each["configuration"]["BLOCK"]) for each in picked] == [
-            ("add", "1024", "128")
-        ]

@@ -11,7 +11,7 @@ from harness.config.matrix import Matrix
 from harness.config.plan import Facts
 from harness.config.planner import plan_run
 from harness.experiments.compiled import subjects
-from harness.schema.compiled_records import Compilation, CompiledRecord, GeneratedFile, Picked
+from harness.schema.compiled_records import Compilation, CompiledRecord, GeneratedFile
 from harness.schema.run_records import Selection
 from harness.schema.storage import from_json_value, save_record
 from reports.compare.compiled import Compiled, compiled
@@ -105,15 +105,6 @@ def test_bytes_that_nothing_disassembles_are_no_difference(evidence: Evidence) -
     )
     found = told(evidence, one, two)
     assert found.state == UNKNOWN and found.generated_text == "cubin cannot be compared"
-
-
-def test_another_configuration_is_told_with_both(evidence: Evidence) -> None:
-    one, two = (
-        record(name, picked=[Picked(kernel="add", key="1024", configuration={"BLOCK": size})])
-        for name, size in ((BASE, "128"), (THIS, "256"))
-    )
-    assert told(evidence, one, two).picked_text == ["add BLOCK=128 → BLOCK=256"]
-    assert told(evidence, one, record(THIS, picked=one.picked)).picked_text == ["add BLOCK=128 in both"]
 
 
 def test_the_page_has_what_was_generated(tmp_path: Path) -> None:

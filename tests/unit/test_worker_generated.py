@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import types
 from pathlib import Path
 from typing import Any
 
@@ -85,12 +83,10 @@ def test_texts_are_kept_unless_they_are_long(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["2.1.0", "3.1.0"])
-def test_a_triton_kernel_has_its_stages_and_numbers(tmp_path: Path, version: str) -> None:
+def test_a_triton_kernel_has_its_stages(tmp_path: Path, version: str) -> None:
     files = {each.kind: each for each in generated.generated(str(triton(tmp_path, version=version)))}
     assert set(files) == {"ttir", "ptx", "cubin"} and {each.name for each in files.values()} == {"add"}
-    for each in files.values():
-        assert (each.num_warps, each.num_stages, each.shared_bytes) == (4, 2, 512)
-    assert files["cubin"].sha256.startswith("raw:") and files["cubin"].registers is None, "no driver loaded it"
+    assert files["cubin"].sha256.startswith("raw:")
 
 
 def test_stages_of_both_versions_are_compared_without_places_and_mangled_names(tmp_path: Path) -> None:
@@ -98,55 +94,3 @@ def test_stages_of_both_versions_are_compared_without_places_and_mangled_names(t
     assert one[("ttir", "add")] == two[("ttir", "add")] and one[("ptx", "add")] == two[("ptx", "add")]
     other = digests(triton(tmp_path / "other", version="3.1.0", stage="add f64"))
     assert other[("ttir", "add")] != two[("ttir", "add")] and other[("ptx", "add")] != two[("ptx", "add")]
-
-
-def test_a_damaged_description_leaves_numbers_out(tmp_path: Path) -> None:
-    triton(tmp_path, version="3.1.0")
-    (tmp_path / "triton" / ("0" * 64) / "add.json").write_text('{"num_warps": ')
-    assert {each.num_warps for each in generated.generated(str(tmp_path))} == {None}
-
-
-# -- what lives in the process: classes of Triton's, by name ---------------------------------------------------
-
-
-def live(module: str, name: str) -> Any:
-    return type(name, (), {"__module__": module})()
-
-
-@pytest.fixture
-def with_triton(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "triton", types.ModuleType("triton"))
-
-
-@pytest.mark.usefixtures("with_triton")
-@pytest.mark.parametrize("version", ["2.1.0", "3.1.0"])
-def test_registers_are_those_of_the_loaded_kernel(tmp_path: Path, version: str) -> None:
-    kernel = live("triton.compiler.compiler", "CompiledKernel")
-    kernel.n_regs, kernel.n_spills = 40, 2
-    told = {"name": "add_0d1d2de" if version == "2.1.0" else "add", "shared": 512}
-    kernel.metadata = told if version == "2.1.0" else types.SimpleNamespace(_asdict=lambda: told)
-    files = {each.kind: each for each in generated.generated(str(triton(tmp_path, version=version)))}
-    assert (files["cubin"].registers, files["cubin"].spills) == (40, 2)
-
-
-@pytest.mark.usefixtures("with_triton")
-def test_what_tuning_picked_is_told_for_each_key(tmp_path: Path) -> None:
-    def add() -> None: ...
-
-    tuner, heuristics = live("triton.runtime.autotuner", "Autotuner"), types.SimpleNamespace(fn=add)
-    config = types.SimpleNamespace(kwargs={"BLOCK": 128}, num_warps=4, num_stages=2)
-    tuner.fn, tuner.cache = heuristics, {(1024, "torch.float32"): config}
-    (found,) = generated.picked(str(tmp_path))
-    assert (found.kernel, found.key) == ("add", "1024, torch.float32")
-    assert found.configuration == {"BLOCK": "128", "num_stages": "2", "num_warps": "4"}
-
-
-def test_inductors_choice_is_read_from_beside_its_kernel(tmp_path: Path) -> None:
-    stem = tmp_path / "inductor" / "xy" / f"c{HASH}"
-    os.makedirs(stem.parent)
-    stem.with_suffix(".py").write_text("import triton\n\ndef triton_poi_fused_0(in_ptr0):\n    pass\n")
-    told = {"XBLOCK": 256, "num_warps": 4, "num_stages": 1, "configs_hash": "9" * 64, "time_taken_ms": 3}
-    stem.with_suffix(".best_config").write_text(json.dumps(told))
-    (found,) = generated.picked(str(tmp_path))
-    assert found.kernel == "triton_poi_fused_0"
-    assert found.configuration == {"XBLOCK": "256", "num_stages": "1", "num_warps": "4"}
