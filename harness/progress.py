@@ -5,14 +5,10 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from types import TracebackType
 
 from rich.console import Console
-from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table as RichTable
-from rich.text import Text
 
 from harness.worker.text import plain
 
@@ -73,44 +69,3 @@ class Display:
             else:
                 elapsed = time.monotonic() - self._started
                 self.console.print(f"[{self._done}/{self._total} {elapsed:6.1f} s] {text}", markup=False)
-
-
-class Table:
-    """What each of several things does: a table that stays up to date on a terminal, a line for each change
-    elsewhere."""
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self._states = dict.fromkeys(names, "waiting")
-        self._since = dict.fromkeys(names, time.monotonic())
-        self._console = Console(stderr=False, highlight=False, soft_wrap=True)
-        self._live = Live(get_renderable=self._drawn, console=self._console) if sys.stdout.isatty() else None
-
-    def __enter__(self) -> Table:
-        if self._live:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._live:
-            self._live.stop()
-
-    def say(self, name: str, state: str) -> None:
-        """This one is in another state."""
-        self._states[name], self._since[name] = printable(state), time.monotonic()
-        if self._live is None:
-            self._console.print(f"shard {printable(name)}: {self._states[name]}", markup=False)
-
-    def _drawn(self) -> RichTable:
-        """Who waits or is done is counted where the terminal cannot show all."""
-        room = max(3, self._console.height - 4)
-        names = sorted(self._states, key=lambda name: not self._states[name].startswith("running"))
-        table = RichTable("shard", "state", "for", box=None, pad_edge=False)
-        for name in names[:room]:
-            seconds = time.monotonic() - self._since[name]
-            table.add_row(Text(printable(name)), Text(self._states[name]), f"{seconds / 60:.0f} min")
-        done = sum(state == "finished" for state in self._states.values())
-        more = f", {len(names) - room} more not shown" if len(names) > room else ""
-        table.caption = f"{done} of {len(names)} finished{more}"
-        return table

@@ -10,7 +10,6 @@ import argparse
 import contextlib
 import errno
 import os
-import re
 import shutil
 import sys
 import tempfile
@@ -205,28 +204,20 @@ def find_remedy(error: OSError, matrix_path: Path) -> errors.HarnessError | None
     from harness.schema.storage import fullest
     from harness.tools import CACHE_VARIABLE, cache_folder
 
-    if isinstance(error, shutil.Error) and isinstance(error.args[0], list):  # of a whole tree: what failed, as text
-        _, to, text = error.args[0][0]
-        number = re.match(r"\[Errno (\d+)\]", text)
-        error = OSError(int(number[1]), os.strerror(int(number[1])), to) if number else error
     problem, cache, reports = error.strerror or str(error), cache_folder(), matrix_path.resolve().parent / "reports"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        named = error.filename2 or error.filename
-        return errors.DiskFull(named or fullest(reports / "runs", cache, Path(tempfile.gettempdir())), problem)
-    if not error.filename:
+    place = error.filename2 or error.filename
+    # An error of a whole tree has no number.
+    if error.errno in (errno.ENOSPC, errno.EDQUOT) or (isinstance(error, shutil.Error) and "No space left" in problem):
+        return errors.DiskFull(place or fullest(reports / "runs", cache, Path(tempfile.gettempdir())), problem)
+    if not place:
         return None
-    place = Path(os.fsdecode(error.filename))
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        is_hidden = place.is_file() and not os.access(place, os.R_OK, effective_ids=True)
-        writable = "make it writable for this user; the cache can be moved with KERNEL_MATRIX_CACHE"
-        remedy = "make it readable for this user" if is_hidden else writable
+        remedy = f"make it readable, and make it writable, for this user; or move the cache: {CACHE_VARIABLE}=DIR"
         return errors.InfrastructureError(f"{place}: {problem}", remedy)
-    if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.EEXIST):
-        return None
-    if place == cache or (cache.is_file() and place.is_relative_to(cache)):
-        why = "a file, and a folder belongs there" if cache.is_file() else f"cannot be made: {problem}"
-        return errors.InfrastructureError(f"{cache}: {why}", f"name another folder: {CACHE_VARIABLE}=DIR")
-    if error.errno == errno.ENOENT and any(place.is_relative_to(folder) for folder in (cache, reports)):
+    if Path(os.fsdecode(place)).is_relative_to(cache):
+        remedy = f"{errors.START_AGAIN}; or name another folder: {CACHE_VARIABLE}=DIR"
+        return errors.InfrastructureError(f"{place}: {problem}", remedy)
+    if error.errno == errno.ENOENT and Path(os.fsdecode(place)).is_relative_to(reports):
         return errors.InfrastructureError(f"{place}: was removed while it was in use", errors.START_AGAIN)
     return None
 

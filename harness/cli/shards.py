@@ -23,7 +23,7 @@ from harness.config.pins import ensure_pins
 from harness.config.plan import PlannedEnvironment
 from harness.config.planner import with_groups
 from harness.errors import DONE, INFRASTRUCTURE, InputError, exit_code
-from harness.progress import Table, printable
+from harness.progress import printable
 from harness.run.folders import held
 from harness.schema.records import DEVICES
 from harness.schema.run_records import Selection
@@ -92,8 +92,7 @@ def run_on(options: argparse.Namespace, selection: Selection, command: tuple[str
             print(f"{len(asked.shards)} shards are queued or finished; this shows what there is, and what is missing:")
             print(f"  {typed('collect', str(folder.relative_to(root)))}")
             return DONE
-        with Table([shard.name for shard in asked.shards]) as table:
-            campaign.wait(table.say)
+        campaign.wait(lambda name, state: print(printable(f"shard {name}: {state}"), flush=True))
     lost = campaign.list_lost(selection)
     for each in lost:
         print(printable(f"shard {each.shard.name}: {each.why}; all that it printed: {each.shard.folder}"))

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -25,7 +26,6 @@ MOST_FILES, MOST_BYTES = 20_000, 1 << 20  # looked at; and of one file
 DEVICES = {".cpp": "cpu", ".cc": "cpu", ".cxx": "cpu", ".cu": "cuda"}
 SKIPPED = {"build", "dist", "node_modules", "reports", "third_party", "venv"}
 ENTRY_POINT = re.compile(r"\battention_forward\s*\(")
-OTHER_FUNCTIONS = ("attention_error_string", "attention_tunables")
 OWN_BINDING = re.compile(r'\bPYBIND11_MODULE\b[\s\S]*?\.def\(\s*"forward"')
 PROBLEM, SOLUTION = re.compile(r"^class Model\b", re.MULTILINE), re.compile(r"^class ModelNew\b", re.MULTILINE)
 INPUTS = re.compile(r"^def get_inputs\b", re.MULTILINE)
@@ -276,25 +276,18 @@ class FoundKernel:
         return [name for name in (*self.sources.values(), self.problem, self.model_new) if name]
 
     @property
-    def lines(self) -> list[str]:
-        named = f"  - name: {_quote(self.name)}"
+    def entry(self) -> dict[str, Any]:
+        """Return what matrix.yaml says of it."""
         if self.problem:
-            return [named, f"    problem: {_quote(self.problem)}", f"    model_new: {_quote(self.model_new)}"]
-        sources = ", ".join(f"{device}: [{_quote(name)}]" for device, name in sorted(self.sources.items()))
-        return [named, f"    sources: {{{sources}}}", *(["    binding: own"] if self.own else [])]
-
-
-def _quote(text: str) -> str:
-    """Return a text as YAML reads it: a name may hold what means something there, or be called 123 or null."""
-    if re.fullmatch(r"[A-Za-z0-9_./-]+", text) and yaml.safe_load(text) == text:
-        return text
-    return str(yaml.safe_dump(text, default_style='"', width=1 << 20, allow_unicode=True)).strip()
+            return {"name": self.name, "problem": self.problem, "model_new": self.model_new}
+        sources = {device: [name] for device, name in sorted(self.sources.items())}
+        return {"name": self.name, "sources": sources} | ({"binding": "own"} if self.own else {})
 
 
 def render_matrix(kernels: list[FoundKernel], options: str = "") -> str:
     """Return a matrix.yaml of these kernels. `options`: with which it is named. InputError where it is none."""
-    lines = [line for kernel in kernels for line in kernel.lines]
-    text = HEAD.format(options=options) + "\n".join(lines) + "\n"
+    style: dict[str, Any] = {"default_flow_style": True, "sort_keys": False, "allow_unicode": True, "width": 1 << 20}
+    text = HEAD.format(options=options) + "".join(f"  - {yaml.safe_dump(each.entry, **style)}" for each in kernels)
     text += WORKLOADS if any(kernel.sources for kernel in kernels) else ""
     parse_matrix(text)
     return text
@@ -337,20 +330,8 @@ def init(folder: Path) -> list[str]:
             f"name yours in a matrix.yaml, such as: {EXAMPLE}; of a KernelBench pair give problem and model_new",
         )
     lines = [f"found {kernel.name}: {', '.join(kernel.files)}" for kernel in kernels]
-    lines += [note for kernel in kernels if (note := note_lacking(folder, kernel))]
     lines += write_missing(folder, {"matrix.yaml": render_matrix(kernels), "noxfile.py": NOXFILE, IGNORE: IGNORED})
     return [*lines, "next: kernel-matrix matrix --quick"]
-
-
-def note_lacking(folder: Path, kernel: FoundKernel) -> str:
-    """Return a note on the C interface's functions that a kernel's sources do not mention; empty where it binds itself.
-    Another source, to be added to its own, may define them."""
-    if kernel.own or not kernel.sources:
-        return ""
-    texts = {name: (folder / name).read_text(encoding="utf-8", errors="replace") for name in kernel.sources.values()}
-    lacks = {name: [each for each in OTHER_FUNCTIONS if each not in text] for name, text in texts.items()}
-    found = [f"{name} mentions no {' and no '.join(each)}" for name, each in lacks.items() if each]
-    return f"note: {'; '.join(found)}: a kernel defines attention_forward and these" if found else ""
 
 
 def find_kernels(folder: Path) -> list[FoundKernel]:

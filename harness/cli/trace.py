@@ -36,7 +36,6 @@ def add_options(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from harness.config.pythons import changed_pythons, fit_pythons
     from harness.trace.runs import load_requirements, make_matrix, parse_script, prepare
     from harness.trace.trace import trace, write_script
     from reports.render.trace_page import render, render_terminal
@@ -52,9 +51,6 @@ def run(options: argparse.Namespace) -> int:
         raise InputError(f"{out}: holds other things than a trace", "name a new folder")
     pins = hashlib.sha256(repr((versions, requirements)).encode()).hexdigest()[:12]
     root = cache_folder() / "trace-pins" / pins if requirements else options.matrix.resolve().parent
-    asked, matrix = matrix, fit_pythons(matrix, root)
-    if changed := changed_pythons(asked, matrix):
-        print(changed, flush=True)
     (good, bad), notes = prepare(matrix, root, script, out)
 
     def say(text: str) -> None:

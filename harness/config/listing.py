@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from html.parser import HTMLParser
 from urllib.parse import unquote, urlsplit
 
-from packaging.tags import Tag
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from harness.config.environments import NOUNS, PYTHON_MINORS, channel
+from harness.config.environments import NOUNS, channel
 from harness.config.indexes import in_words, open_page, page_url
-from harness.config.wheel_files import supported_tags
 from harness.errors import InfrastructureError
 
 TIMEOUT_S = 60.0
@@ -63,18 +61,6 @@ def fetch_listing(index: str, package: str = "torch") -> list[Listed]:
         raise InfrastructureError(f"{url} cannot be read: {in_words(error)}", remedy) from None
     except ValueError as error:
         raise InfrastructureError(f"{url}: not a package index's answer: {error}", remedy) from None
-
-
-def supported_pythons(files: Iterable[Listed], torch: str, local: str = "") -> list[str]:
-    """Return the Pythons, the oldest first, that have a wheel of this version of torch for a machine like this one.
-    `local`: the build's local version, such as cu121, where the index has several."""
-    tags = set[Tag]()
-    for item in files:
-        with contextlib.suppress(InvalidWheelFilename, InvalidVersion):
-            name, version, _, given = parse_wheel_filename(item.filename)
-            if name == "torch" and version.public == torch and not item.yanked and local in ("", version.local):
-                tags |= given
-    return [python for minor in PYTHON_MINORS if tags & supported_tags(python := f"3.{minor}")]
 
 
 def kept_there(files: Iterable[Listed], torch: str) -> str:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NamedTuple, TypeGuard
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
 from harness.config.kernels import Dtype, Flags, Kernel, Name, SourcePath
 from harness.config.yaml_files import YamlModel
-from harness.config.yaml_problems import RefusedValue
-from harness.errors import meant
+from harness.config.yaml_problems import RefusedValue, problem_and_remedy
 from harness.schema.records import Device
 from harness.worker import layouts, protocol, wire
 from harness.worker.protocol import BACKWARD
@@ -19,61 +18,55 @@ from harness.worker.protocol import BACKWARD
 PYTORCH = "pytorch"  # as --kernel has it: all groups of operators
 GROUP = 50  # workloads that share a launch: more would take longer than a launch may
 COMPILED_GROUP = 5  # of those that are compiled in it
-VALUES = ("normal", "uniform", "positive", "integers", "boolean", "positive_definite")
-KEYS = ("shape", "values", "below", "layout", "strides", "requires_grad")  # of a tensor
 SHAPE = "a shape, such as [64, 4096]; or with its values: {shape: [64], values: integers, below: 100}"
+Values = Literal["normal", "uniform", "positive", "integers", "boolean", "positive_definite"]
+Size = Annotated[int, Field(ge=0)]
 
 
-def _are_sizes(value: object) -> TypeGuard[list[int]]:
-    return isinstance(value, list) and all(type(size) is int and size >= 0 for size in value)
+class TensorEntry(YamlModel):
+    """A tensor that an operator is given."""
+
+    shape: list[Size]
+    values: Values = "normal"
+    below: int | None = Field(default=None, ge=1)
+    layout: Literal["channels_last", "transposed", "offset"] | None = None
+    strides: list[Size] = Field(default=[])
+    requires_grad: bool = True
+
+    @model_validator(mode="after")
+    def _consistent(self) -> TensorEntry:
+        if (self.values == "integers") != (self.below is not None):
+            raise RefusedValue("values: integers are drawn from 0 up to `below`", f"write {SHAPE}")
+        if self.values == "positive_definite":
+            if self.shape[-2:-1] != self.shape[-1:]:
+                raise RefusedValue("values: positive_definite matrices are square", "make the last two sizes equal")
+            if self.layout or self.strides:
+                raise RefusedValue("values: positive_definite matrices are contiguous", "remove layout, or strides")
+        if self.layout and self.strides:
+            raise RefusedValue("layout and strides say the same", "remove one")
+        if self.strides and len(self.strides) != len(self.shape):
+            way_out = "such as shape: [64, 4096], strides: [0, 1] of 64 rows that are one in memory"
+            raise RefusedValue("strides are numbers of elements, one for each size of the shape", way_out)
+        try:
+            layouts.strides(self.layout or layouts.OFFSET, self.shape)
+        except ValueError as error:
+            raise RefusedValue(f"layout: {error}", "take another layout, or give strides") from None
+        return self
+
+    @property
+    def request(self) -> wire.TensorRequest:
+        strides = layouts.strides(self.layout, self.shape) if self.layout else self.strides
+        offset = int(self.layout == layouts.OFFSET)
+        return wire.TensorRequest(self.shape, self.values, self.below or 2, strides, offset, self.requires_grad)
 
 
 def _tensor(value: object) -> wire.TensorRequest:
-    if _are_sizes(value):
-        return wire.TensorRequest(shape=value)
-    if not isinstance(value, dict):
+    if not isinstance(value, (list, dict)):
         raise RefusedValue("not a shape", f"write {SHAPE}")
-    if unknown := sorted(set(value) - set(KEYS)):
-        raise RefusedValue(
-            f"{unknown[0]!r} is no key of a tensor", f"{meant(str(unknown[0]), KEYS)}take some of: {', '.join(KEYS)}"
-        )
-    values, below, shape = value.get("values", "normal"), value.get("below"), value.get("shape")
-    if not _are_sizes(shape):
-        raise RefusedValue("a tensor's shape is missing, or no list of sizes", f"write {SHAPE}")
-    if values not in VALUES:
-        raise RefusedValue(f"values: {values!r}", f"{meant(str(values), VALUES)}take one of: {', '.join(VALUES)}")
-    if (values == "integers") != (below is not None) or (below is not None and (type(below) is not int or below < 1)):
-        raise RefusedValue("values: integers are drawn from 0 up to `below`", f"write {SHAPE}")
-    if values == "positive_definite" and (len(shape) < 2 or shape[-1] != shape[-2]):
-        raise RefusedValue("values: positive_definite matrices are square", "make the last two sizes equal")
-    strides, offset = _strides(value, shape)
-    if values == "positive_definite" and strides:
-        raise RefusedValue("values: positive_definite matrices are contiguous", "remove layout, or strides")
-    requires_grad = value.get("requires_grad", True)
-    if type(requires_grad) is not bool:
-        raise RefusedValue(f"requires_grad: {requires_grad!r}", "write true or false")
-    return wire.TensorRequest(shape, values, below or 2, strides, offset, requires_grad)
-
-
-def _strides(value: Mapping[str, Any], shape: list[int]) -> tuple[list[int], int]:
-    """Strides and offset, in elements; no strides where it is contiguous."""
-    layout, strides = value.get("layout"), value.get("strides")
-    if layout is not None and strides is not None:
-        raise RefusedValue("layout and strides say the same", "remove one")
-    if strides is not None:
-        if not _are_sizes(strides) or len(strides) != len(shape):
-            way_out = "such as shape: [64, 4096], strides: [0, 1] of 64 rows that are one in memory"
-            raise RefusedValue("strides are numbers of elements, one for each size of the shape", way_out)
-        return strides, 0
-    if layout is None:
-        return [], 0
-    if layout not in layouts.NAMES:
-        way_out = f"{meant(str(layout), layouts.NAMES)}take one of: {', '.join(layouts.NAMES)}; or give strides"
-        raise RefusedValue(f"layout: {layout!r}", way_out)
     try:
-        return layouts.strides(layout, shape), int(layout == layouts.OFFSET)
-    except ValueError as error:
-        raise RefusedValue(f"layout: {error}", "take another layout, or give strides") from None
+        return TensorEntry.model_validate({"shape": value} if isinstance(value, list) else value).request
+    except ValidationError as error:
+        raise RefusedValue(*problem_and_remedy(error, TensorEntry)) from None
 
 
 def _argument(value: object, name: str = "") -> wire.ArgumentRequest:
@@ -123,8 +116,9 @@ class OperatorEntry(YamlModel):
     shapes: Annotated[list[Any] | dict[str, Any], AfterValidator(_checked)] = Field(
         default=[],
         description="of each tensor that it is given, in turn or by name; instead of a shape a list of shapes, for a "
-        f"list of tensors, or its keys: shape; values ({', '.join(VALUES)}), with below, the end of integers; layout ("
-        f"{', '.join(layouts.NAMES)}), or strides in elements; requires_grad, false of what has no gradient",
+        f"list of tensors, or its keys: shape; values ({', '.join(get_args(Values))}), with below, the end of "
+        f"integers; layout ({', '.join(layouts.NAMES)}), or strides in elements; "
+        "requires_grad, false of what has no gradient",
     )
     arguments: dict[str, Any] = Field(
         default={}, description="what else it is given, by name; a text such as torch.float64 is what is called so"

@@ -42,17 +42,7 @@ def plan_run(
     base, measured, environments = _plan_environments(matrix, selection, facts)
     devices: list[Device] = list(selection.devices) or (["cpu", "cuda"] if facts.gpus else ["cpu"])
     kernels, workloads = chosen(matrix, selection, folder_files or {})
-    cells = [
-        Cell(environment=environment.id, kernel=kernel.name, workload=workload.id, device=device)
-        for environment in environments
-        for kernel in kernels
-        for device in kernel.devices
-        if device in devices
-        for workload in workloads
-        if workload.id in kernel.workloads and device in workload.devices
-    ]
-    if not cells:
-        raise _nothing_left(kernels, devices)
+    cells = _plan_cells(environments, kernels, workloads, devices)
     builds = _plan_builds(matrix, selection, facts, kernels, measured, devices)
     is_comparison = selection.mode == "matrix" and len(measured) > 1 and kernelbench is None
     launches_each, most_launches = _count_launches(matrix, selection, is_comparison=is_comparison)
@@ -111,6 +101,26 @@ def _plan_environments(
         remedy = f"{meant(selection.torch, known)}choose from: {', '.join(known)}; or add it there"
         raise InputError(f"torch {selection.torch}: not in matrix.yaml", remedy)
     return base, measured, [base, *(each for each in measured if each is not base)]
+
+
+def _plan_cells(
+    environments: Sequence[PlannedEnvironment],
+    kernels: Sequence[KernelInfo],
+    workloads: Sequence[WorkloadInfo],
+    devices: Sequence[Device],
+) -> list[Cell]:
+    cells = [
+        Cell(environment=environment.id, kernel=kernel.name, workload=workload.id, device=device)
+        for environment in environments
+        for kernel in kernels
+        for device in kernel.devices
+        if device in devices
+        for workload in workloads
+        if workload.id in kernel.workloads and device in workload.devices
+    ]
+    if not cells:
+        raise _nothing_left(kernels, devices)
+    return cells
 
 
 def _list_fallbacks(matrix: Matrix, facts: Facts) -> tuple[Fallback, ...]:
@@ -190,7 +200,7 @@ def _nothing_left(kernels: Sequence[KernelInfo], devices: Sequence[Device]) -> I
     if not any(set(kernel.devices) & set(devices) for kernel in kernels):
         names = ", ".join(kernel.name for kernel in kernels)
         return InputError(
-            f"nothing to measure on {asked}: nothing in matrix.yaml says that it runs there: {names}",
+            f"nothing to measure on {asked}: these have neither sources nor devices for it: {names}",
             f"add sources or devices, or measure what there is: --device {','.join(others)}",
         )
     return InputError(

@@ -90,25 +90,21 @@ def point_latest(root: Path, run: Run) -> None:
 
 
 STILL_WAITING_S = 60.0
+_told: set[str] = set()  # what this process has said it waits for
 OWN_CACHE = "set KERNEL_MATRIX_CACHE to a folder of yours"
-
-
-_told: set[Path] = set()  # locks that this process has said it waits for
 
 
 @contextmanager
 def held(path: Path, waiting: str, *, mode: int = 0o644, remedy: str = OWN_CACHE) -> Iterator[None]:
-    """Hold a lock file. Where another process does: print `waiting` and who that is, wait, and say from time to time
-    for how long.
+    """Hold a lock file. Where another process does: print `waiting`, wait, and say from time to time for how long.
 
     Who holds it again and again takes turns with who waits: the next one holds `.next` beside it until its turn comes.
     """
     lock, turn = (filelock.FileLock(each, mode=mode) for each in (path, path.with_name(f"{path.name}.next")))
-    holder = path.with_name(f"{path.name}.holder")
     try:
         try:
             for each in (turn, lock):
-                _acquire(each, path, waiting, holder)
+                _acquire(each, waiting)
         finally:
             turn.release()
     except OSError as error:
@@ -116,53 +112,30 @@ def held(path: Path, waiting: str, *, mode: int = 0o644, remedy: str = OWN_CACHE
             raise
         raise InfrastructureError(f"{path}: {error.strerror}", remedy) from None
     try:
-        _sign(holder)
         yield
     finally:
-        with contextlib.suppress(OSError):
-            holder.unlink()
         lock.release()
 
 
-def _acquire(lock: filelock.BaseFileLock, path: Path, waiting: str, holder: Path) -> None:
+def _acquire(lock: filelock.BaseFileLock, waiting: str) -> None:
+    """Acquire a lock. Where another process holds it, print so, and from time to time for how long."""
     started = time.monotonic()
-    try:
+    with contextlib.suppress(filelock.Timeout):
         lock.acquire(timeout=0)
         return
-    except filelock.Timeout:
-        if path not in _told:
-            _told.add(path)
-            print(printable(f"{waiting}{_holder(holder)}"), flush=True)
+    if waiting not in _told:
+        _told.add(waiting)
+        print(printable(waiting), flush=True)
     while True:
-        try:
+        with contextlib.suppress(filelock.Timeout):
             lock.acquire(timeout=STILL_WAITING_S)
             return
-        except filelock.Timeout:
-            minutes = (time.monotonic() - started) / 60
-            print(printable(f"still waiting, for {minutes:.0f} min{_holder(holder)}"), flush=True)
+        print(f"still waiting, for {(time.monotonic() - started) / 60:.0f} min", flush=True)
 
 
 def measure_lock(cache: Path) -> Path:
     """What a run holds while it measures on this host's processors. Hosts may share a cache."""
     return lock_file(cache, f"measure-{socket.gethostname()}")
-
-
-def _sign(holder: Path) -> None:
-    """Say who holds a lock, for those who wait: what cannot be written is no reason to stop. Links are not followed."""
-    with contextlib.suppress(OSError):
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-        with os.fdopen(os.open(holder, flags, 0o644), "w", encoding="utf-8", errors="replace") as file:
-            file.write(f"{os.getpid()}\n{os.getcwd()}\n")
-
-
-def _holder(holder: Path) -> str:
-    """Who holds a lock, since when; empty where that is not known."""
-    try:
-        pid, folder = holder.read_text(encoding="utf-8", errors="replace").splitlines()[:2]
-        held_s = max(0.0, time.time() - holder.stat().st_mtime)
-    except (OSError, ValueError):
-        return ""
-    return f": process {pid[:20]} in {folder[:500]}, at it for {held_s:.0f} s"
 
 
 def stored(root: Path, path_in_run: Path, model: type[AnyRecord], key: str) -> Iterator[tuple[Run, AnyRecord]]:

@@ -7,7 +7,7 @@ import os
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -58,68 +58,48 @@ class PairSums:
     finite: int = 0
     total: float = 0.0
     largest: float | None = None
-    greatest: float | None = None  # magnitude of an element of either
+    greatest: float = 0.0  # finite magnitude of an element of either
 
-    def add(self, other: PairSums) -> None:
-        for name in ("trials", "identical", "elements", "differing", "finite", "total"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.largest = _larger(self.largest, other.largest)
-        self.greatest = _larger(self.greatest, other.greatest)
+    def add(self, one: np.ndarray, other: np.ndarray) -> None:
+        """Add some elements of a trial."""
+        left, right = as_float64(one), as_float64(other)
+        with np.errstate(invalid="ignore"):  # infinities, of which none counts
+            difference = np.abs(left - right)
+        finite = difference[np.isfinite(difference)]
+        self.elements += one.size
+        self.differing += differing(one, other)
+        self.finite += finite.size
+        self.total += float(finite.sum())
+        if finite.size:
+            self.largest = max(float(finite.max()), self.largest or 0.0)
+        magnitudes = (float(np.abs(each[np.isfinite(each)]).max(initial=0.0)) for each in (left, right))
+        self.greatest = max(self.greatest, *magnitudes)
 
-
-def _larger(one: float | None, other: float | None) -> float | None:
-    known = [value for value in (one, other) if value is not None]
-    return max(known, default=None)
-
-
-def compare_block(outputs: Arrays) -> dict[Pair, PairSums]:
-    """Every pair of the same elements of all outputs. Values are made float64 once, and not once a pair."""
-    values = {name: as_float64(block) for name, block in outputs.items()}
-    magnitudes = {name: float(np.abs(block[np.isfinite(block)]).max(initial=0.0)) for name, block in values.items()}
-    by_pair = {}
-    for one, two in itertools.combinations(outputs, 2):
-        sums = PairSums(elements=outputs[one].size, differing=differing(outputs[one], outputs[two]))
-        sums.greatest = max(magnitudes[one], magnitudes[two])
-        if sums.differing:
-            with np.errstate(invalid="ignore"):  # infinities, of which none counts
-                difference = np.abs(values[one] - values[two])
-            finite = difference[np.isfinite(difference)]
-            sums.finite, sums.total = finite.size, float(finite.sum())
-            sums.largest = float(finite.max()) if finite.size else None
-        else:
-            sums.finite = int(np.count_nonzero(np.isfinite(values[one])))
-            sums.largest = 0.0 if sums.finite else None
-        by_pair[one, two] = sums
-    return by_pair
-
-
-def compare_trial(outputs: Arrays, pool: Executor) -> dict[Pair, PairSums]:
-    """Every pair of one trial's outputs, which are of one shape, in blocks that stay in a processor's cache."""
-    flat = {name: np.ascontiguousarray(array).reshape(-1) for name, array in outputs.items()}
-    size = next(iter(flat.values())).size
-
-    def block(start: int) -> dict[Pair, PairSums]:
-        return compare_block({name: array[start : start + BLOCK_ELEMENTS] for name, array in flat.items()})
-
-    by_pair = {pair: PairSums(trials=1) for pair in itertools.combinations(outputs, 2)}
-    for part in pool.map(block, range(0, size, BLOCK_ELEMENTS)):
-        for pair, sums in part.items():
-            by_pair[pair].add(sums)
-    for (one, two), sums in by_pair.items():
-        sums.identical = int(not sums.differing and outputs[one].dtype == outputs[two].dtype)
-    return by_pair
+    def add_trial(self, one: np.ndarray, other: np.ndarray) -> None:
+        """Add a trial, in blocks that stay in a processor's cache."""
+        before, left, right = self.differing, np.ravel(one), np.ravel(other)
+        for start in range(0, left.size, BLOCK_ELEMENTS):
+            block = slice(start, start + BLOCK_ELEMENTS)
+            self.add(left[block], right[block])
+        self.trials += 1
+        self.identical += self.differing == before and one.dtype == other.dtype
 
 
 def compare_recipe(trials: Iterable[Arrays]) -> dict[Pair, PairSums]:
-    """Every pair of outputs over all trials in which both are there, in one shape."""
-    by_pair: dict[Pair, PairSums] = {}
+    """Return every pair of outputs over all trials in which both are there, in one shape."""
+    sums: dict[Pair, PairSums] = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # numpy lets go of the interpreter while it computes
         for outputs in trials:
-            for shape in dict.fromkeys(array.shape for array in outputs.values()):
-                alike = {name: array for name, array in outputs.items() if array.shape == shape}
-                for pair, sums in compare_trial(alike, pool).items():
-                    by_pair.setdefault(pair, PairSums()).add(sums)
-    return by_pair
+            pairs = [
+                pair for pair in itertools.combinations(outputs, 2) if outputs[pair[0]].shape == outputs[pair[1]].shape
+            ]
+            added = [
+                pool.submit(sums.setdefault(pair, PairSums()).add_trial, outputs[pair[0]], outputs[pair[1]])
+                for pair in pairs
+            ]
+            for each in added:
+                each.result()
+    return sums
 
 
 def load_arrays(path: Path) -> Arrays:
@@ -142,31 +122,14 @@ def output_of_truth(target: str) -> str | None:
 def compare_outputs(
     kernel: str, workload: WorkloadInfo, device: Device, validations: list[ValidationRecord], folder: Path
 ) -> CrossingRecord | None:
-    """Every stored target of every environment against every other, and against the truth; of a problem, whose truth
+    """Compare every stored target of every environment with every other, and with the truth; of a problem, whose truth
     each environment computes, the truths too. None without arrays."""
-    shares_truth, dtype = workload.problem is None, workload.dtype
-    outputs: dict[str, dict[str, dict[str, np.ndarray]]] = {}  # recipe -> trial -> "environment:target" -> array
-    truths: Truths = {}
-    inputs: dict[str, set[str]] = {}
-    for validation in validations:
-        for recipe in validation.recipes:
-            inputs.setdefault(recipe.recipe, set()).add("".join(recipe.input_sha256))
-        if not validation.arrays or not (folder / validation.arrays).is_file():
-            continue
-        for name, array in load_arrays(folder / validation.arrays).items():
-            recipe_name, trial, target = name.split("/", 2)
-            output = output_of_truth(target)
-            if output is not None and not shares_truth:
-                truths.setdefault((recipe_name, int(trial), output), {})[validation.environment] = array
-            if not output:  # a target's, or the truth of the output that stands for all
-                is_shared = output is not None and shares_truth
-                owner = protocol.TRUTH if is_shared else f"{validation.environment}:{target}"
-                outputs.setdefault(recipe_name, {}).setdefault(trial, {})[owner] = array
+    outputs, truths = read_outputs(validations, folder, shares_truth=workload.problem is None)
     pairs = [
         Crossing(
             left=left,
             right=right,
-            recipe=recipe_name,
+            recipe=recipe,
             trials=sums.trials,
             identical_trials=sums.identical,
             max_abs=sums.largest,
@@ -174,19 +137,43 @@ def compare_outputs(
             differing_share=sums.differing / sums.elements if sums.elements else None,
             largest=sums.greatest,
         )
-        for recipe_name, by_trial in outputs.items()
+        for recipe, by_trial in outputs.items()
         for (left, right), sums in compare_recipe(by_trial.values()).items()
     ]
     if not pairs:
         return None
+    inputs: dict[str, set[str]] = {}
+    for recipe in (recipe for validation in validations for recipe in validation.recipes):
+        inputs.setdefault(recipe.recipe, set()).add("".join(recipe.input_sha256))
     return CrossingRecord(
         kernel=kernel,
         workload=workload.id,
         device=device,
         inputs_identical=all(len(digests) == 1 for digests in inputs.values()),
         pairs=pairs,
-        truths=list(differing_truths(truths, resolutions(validations, dtype))),
+        truths=list(differing_truths(truths, resolutions(validations, workload.dtype))),
     )
+
+
+def read_outputs(
+    validations: Iterable[ValidationRecord], folder: Path, *, shares_truth: bool
+) -> tuple[dict[str, dict[str, dict[str, np.ndarray]]], Truths]:
+    """Return stored outputs by recipe, trial and owner (`environment:target`), and of problems their ground truths."""
+    outputs: dict[str, dict[str, dict[str, np.ndarray]]] = {}
+    truths: Truths = {}
+    for validation in validations:
+        if not validation.arrays or not (folder / validation.arrays).is_file():
+            continue
+        for name, array in load_arrays(folder / validation.arrays).items():
+            recipe, trial, target = name.split("/", 2)
+            output = output_of_truth(target)
+            if output is not None and not shares_truth:
+                truths.setdefault((recipe, int(trial), output), {})[validation.environment] = array
+            if not output:  # a target's, or the truth of the output that stands for all
+                is_shared = output is not None and shares_truth
+                owner = protocol.TRUTH if is_shared else f"{validation.environment}:{target}"
+                outputs.setdefault(recipe, {}).setdefault(trial, {})[owner] = array
+    return outputs, truths
 
 
 def resolutions(validations: Iterable[ValidationRecord], dtype: str) -> dict[str, float]:

@@ -128,7 +128,7 @@ def test_what_was_removed_while_in_use_is_named(tmp_path: Path, monkeypatch: pyt
         missing = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(tmp_path / place))
         found = find_remedy(missing, tmp_path / "matrix.yaml")
         assert isinstance(found, InfrastructureError) == is_ours
-        assert not is_ours or "removed while it was in use" in str(found)
+        assert not is_ours or "start the same command again" in str(found)
 
 
 def test_reports_latest_is_moved_by_many_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -550,7 +550,7 @@ def litter(root: Path, cache: Path) -> list[str]:
         or path.name == "scratch"
         or (path.parent.name == "runs" and not (path / "run.json").is_file())
     ]
-    for pattern in ("**/.*.part", "**/*.scratch", "asked/*", "locks/*.holder"):
+    for pattern in ("**/.*.part", "**/*.scratch", "asked/*"):
         left += cache.glob(pattern)
     return list(map(str, left))
 

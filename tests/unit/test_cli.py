@@ -271,7 +271,7 @@ def command_raising(error: Exception) -> Command:
     ("raised", "code", "said"),
     [
         (OSError(errno.ENOSPC, "No space left", "/full"), INFRASTRUCTURE, "/full: No space left"),
-        (shutil.Error([("a", "/full", f"[Errno {errno.ENOSPC}] No space left")]), INFRASTRUCTURE, "/full: "),
+        (shutil.Error([("a", "/full", f"[Errno {errno.ENOSPC}] No space left")]), INFRASTRUCTURE, "No space left"),
         (OSError(errno.EROFS, "Read-only", "/fixed"), INFRASTRUCTURE, "KERNEL_MATRIX_CACHE"),
         (BrokenPipeError(), DONE, ""),
         (HarnessError("no", "yes"), INFRASTRUCTURE, "cannot go on: no\n  remedy: yes"),

@@ -13,8 +13,7 @@ from harness.config.matrix import ATTENTION, parse_matrix
 from harness.errors import BAD_INPUT, InputError
 from tests.conftest import ROOT
 
-ENTRY_ALONE = "int attention_forward(const attention_problem* problem) { return 0; }\n"
-C_ENTRY = f'{ENTRY_ALONE}const char* attention_error_string(int) {{ return ""; }}\nconst char* attention_tunables();\n'
+C_ENTRY = "int attention_forward(const attention_problem* problem) { return 0; }\n"
 BOUND = 'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {\n  m.def("forward", &forward);\n}\n'
 PROBLEM = "class Model(nn.Module):\n    pass\n\ndef get_inputs():\n    return []\n"
 SOLUTION = "class ModelNew(nn.Module):\n    pass\n"
@@ -27,7 +26,7 @@ def write(folder: Path, **texts: str) -> None:
         path.write_text(text)
 
 
-def test_one_kernel_is_three_lines(tmp_path: Path) -> None:
+def test_one_kernel_is_a_line(tmp_path: Path) -> None:
     write(tmp_path, softmax_dot_cu=C_ENTRY)
     said = start.init(tmp_path)
     assert said == [
@@ -38,7 +37,7 @@ def test_one_kernel_is_three_lines(tmp_path: Path) -> None:
         "next: kernel-matrix matrix --quick",
     ]
     lines = [line for line in (tmp_path / "matrix.yaml").read_text().splitlines() if not line.startswith("#")]
-    assert lines[:3] == ["kernels:", "  - name: softmax", "    sources: {cuda: [softmax.cu]}"]
+    assert lines[:2] == ["kernels:", "  - {name: softmax, sources: {cuda: [softmax.cu]}}"]
     matrix = parse_matrix((tmp_path / "matrix.yaml").read_text())
     assert [environment.torch for environment in matrix.environments] == ["2.1.0", "2.5.0"]
     assert matrix.baseline == "2.1.0" and [each.shape.seq_len for each in matrix.workloads] == [512, 511]
@@ -142,12 +141,3 @@ def test_the_shipped_kernels_are_found(tmp_path: Path, monkeypatch: pytest.Monke
     (kernel,) = parse_matrix((tmp_path / "matrix.yaml").read_text()).kernels
     assert kernel.sources is not None
     assert (kernel.sources.cpu, kernel.sources.cuda) == (["attention_scalar_cpu.cpp"], ["attention_scalar.cu"])
-
-
-def test_a_source_without_the_other_functions_of_the_interface_is_told(tmp_path: Path) -> None:
-    write(tmp_path, alone_dot_cpp=ENTRY_ALONE, whole_dot_cu=C_ENTRY, bound_dot_cpp=BOUND)
-    notes = [line for line in start.init(tmp_path) if line.startswith("note: ")]
-    assert notes == [
-        "note: alone.cpp mentions no attention_error_string and no attention_tunables: a kernel defines "
-        "attention_forward and these"
-    ]

@@ -179,7 +179,7 @@ def test_a_problem_file_is_its_own_workload() -> None:
         (
             "cpu: [mine.cpp]",
             {"devices": ("cuda",)},
-            "nothing to measure on cuda: nothing in matrix.yaml says that it runs there: mine",
+            "nothing to measure on cuda: these have neither sources nor devices for it: mine",
             "--device cpu",
         ),
         ("cuda: [mine.cu]", {"devices": ("cpu",)}, "nothing to measure on cpu", "--device cuda"),

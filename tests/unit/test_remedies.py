@@ -225,7 +225,7 @@ def keys_of(schema: Any) -> set[str]:
     return own.union(*map(keys_of, schema.values()))
 
 
-KEYS = keys_of(Matrix.model_json_schema(by_alias=True)) | set(operators.KEYS)  # no model has those of a tensor
+KEYS = keys_of(Matrix.model_json_schema(by_alias=True)) | set(operators.TensorEntry.model_fields)
 # A key that stands before "in matrix.yaml", and one in backticks, such as `replica: 1`.
 BEFORE = re.compile(r"(\w+)[`:,]* in matrix\.yaml")
 QUOTED_KEY = re.compile(r"`([a-z_]+)(?:: ?([^`]*))?`")

@@ -7,27 +7,21 @@ import http.server
 import platform
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.config import pins, pythons
+from harness.config import pins
 from harness.config.environments import Environment
 from harness.config.matrix import Matrix, load_matrix, parse_matrix
 from harness.config.pins import ensure_pins, load_pins
 from harness.config.plan import PlannedEnvironment
-from harness.config.pythons import changed_pythons, fit_pythons, nearest_pythons
 from harness.config.requirements import exceeded_limits, preferred_pins, unmet_requirement, usual_requirements
 from harness.errors import InfrastructureError, InputError
 from harness.preflight import environments
 from harness.preflight.environments import check_interpreters, check_packages
-from harness.schema.bisection_records import Aspect
-from harness.search.bisect.run import fit_python
-from harness.search.bisect.subject import BisectSubject, environment_at
 from harness.trace.runs import make_matrix
-from tests.unit.test_bisecting_releases import wheel
 from tests.unit.test_wheel_files import Silent
 from tests.wheels import write_wheel
 
@@ -80,52 +74,6 @@ def test_pins_are_compared_with_ranges() -> None:
 def test_a_pin_that_is_no_version_is_refused() -> None:
     with pytest.raises(InputError, match="numpy==new: not a version"):
         matrix_of("2.5.0", more="packages: [numpy==new]\n")
-
-
-@pytest.mark.parametrize(
-    ("asked", "known", "chosen"),
-    [
-        (["3.11", "3.11"], [["3.8", "3.11"], ["3.11", "3.15"]], ["3.11", "3.11"]),
-        (["3.11", "3.13"], [["3.11"], ["3.13"]], ["3.11", "3.13"]),
-        (["3.10", "3.10"], [["3.9", "3.10", "3.12", "3.13"], ["3.12", "3.13"]], ["3.12", "3.12"]),
-        (["3.8", "3.8"], [["3.8", "3.9"], ["3.12", "3.13"]], ["3.8", "3.12"]),
-        (["3.14", "3.15"], [["3.14", "3.12"], ["3.14", "3.12"]], ["3.12", "3.12"]),  # 3.14 is not on the machine
-    ],
-)
-def test_a_python_is_the_one_asked_for_else_the_nearest_that_all_have(
-    asked: list[str], known: list[list[str]], chosen: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pythons, "find_interpreter", lambda python: None if python == "3.14" else python)
-    assert nearest_pythons(asked, known) == chosen
-
-
-def test_both_sides_get_a_python_that_both_versions_have_wheels_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files = [wheel("2.5.0", f"cp3{minor}") for minor in (9, 10, 11)] + [wheel("2.15.0", "cp311")]
-    files.append(wheel("2.15.0", "cp310", yanked=True))
-    indexes = ({f"torch{torch}-cu121-py310": "https://pypi.org/simple" for torch in ("2.5.0", "2.15.0")}, {})
-    monkeypatch.setattr(pythons, "choose_indexes", lambda matrix, strict: indexes)
-    monkeypatch.setattr(pythons, "fetch_listing", lambda index: files)
-    monkeypatch.setattr(pythons, "find_interpreter", lambda python: python)
-    matrix, _ = matrix_of("2.5.0", "2.15.0")
-    fitted = fit_pythons(matrix, tmp_path)
-    assert [spec.python for spec in fitted.environments] == ["3.11", "3.11"]
-    subject = fit_python(BisectSubject(good="2.5.0", bad="2.15.0", what=Aspect.CORRECTNESS), matrix, tmp_path)
-    assert subject.python == environment_at(matrix, subject, "2.9.1").python == "3.11"
-    assert fitted.baseline_environment.torch == "2.5.0"
-    assert changed_pythons(matrix, matrix) == "" and changed_pythons(matrix, fitted) == (
-        "PyTorch 2.5.0 runs on Python 3.11, PyTorch 2.15.0 runs on Python 3.11, because not every version has a wheel "
-        "for Python 3.10"
-    )
-
-    def unreachable(index: str) -> None:
-        raise InfrastructureError("no answer")
-
-    monkeypatch.setattr(pythons, "fetch_listing", unreachable)
-    assert fit_pythons(matrix, tmp_path) is matrix
-    asked = replace(subject, python="")
-    assert fit_python(asked, matrix, tmp_path) is asked
 
 
 def test_a_side_of_a_trace_has_the_packages_that_the_matrix_gives_its_version(tmp_path: Path) -> None:

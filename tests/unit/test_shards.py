@@ -5,11 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
-from io import StringIO
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from harness.cli.main import make_parser
 from harness.cli.shards import collect as collect_shards
@@ -21,7 +19,6 @@ from harness.cluster.collect import collect
 from harness.cluster.shards import Shard, digest_of, plan_shards, seal
 from harness.config.matrix import load_matrix, without_slurm
 from harness.errors import InfrastructureError, InputError, RecordError
-from harness.progress import Table
 from harness.run.folders import all_runs
 from harness.schema.run_records import Selection
 from harness.schema.storage import Run, load_record, save_record
@@ -289,19 +286,6 @@ def test_a_job_that_got_further_is_no_failed_attempt(root: Path) -> None:
     made.queue()
     made.wait(lambda name, state: said.append(state))
     assert said[-1] == "finished" and said[0].startswith("ended after 1 more steps on limit")
-
-
-def test_what_each_shard_does_is_a_line_for_each_change_and_a_table_on_a_terminal(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with Table(["one-cpu", "two-cpu", "three-cpu"]) as table:
-        table.say("one-cpu", "finished")
-        table.say("two-cpu", "running on n1\x1b[2J")
-    assert capsys.readouterr().out.splitlines() == ["shard one-cpu: finished", "shard two-cpu: running on n1"]
-    console = Console(width=100, record=True, file=StringIO())
-    console.print(table._drawn())
-    shown = console.export_text()
-    assert shown.index("two-cpu") < shown.index("one-cpu") and "1 of 3 finished" in shown and "waiting" in shown
 
 
 def test_shards_are_listed(root: Path) -> None:

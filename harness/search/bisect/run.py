@@ -6,7 +6,6 @@ stored and resumed as all runs are, so a bisection that was killed starts again,
 
 from __future__ import annotations
 
-import os
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,10 +14,8 @@ from harness.config.environments import NOUNS, PYPI, channel
 from harness.config.matrix import Matrix, load_matrix
 from harness.config.pins import pin_package
 from harness.config.plan import PlannedEnvironment
-from harness.config.pythons import changed_pythons, fit_pythons
 from harness.config.wheel_files import supported_tags
 from harness.errors import InfrastructureError, InputError
-from harness.executors.choose import wanted_bundle
 from harness.executors.remove import remove_environment
 from harness.run.folders import held, now_utc
 from harness.run.prepare import Prepared, RunOptions, folder_files, make_plan
@@ -178,17 +175,6 @@ class Bisection:
                 print(f"removed {id}: its answer is recorded (--keep keeps it)", flush=True)
 
 
-def fit_python(subject: BisectSubject, matrix: Matrix, root: Path) -> BisectSubject:
-    """Return the subject with a Python that both ends have wheels for, where the good one's is none."""
-    wanted = derive_matrix(matrix, subject, (subject.good, subject.bad), 1, 1)
-    fitted = fit_pythons(wanted, root)
-    changed, pythons = changed_pythons(wanted, fitted), {spec.python for spec in fitted.environments}
-    if not changed or len(pythons) > 1:
-        return subject
-    print(changed, flush=True)
-    return replace(subject, python=pythons.pop())
-
-
 def _list_releases(subject: BisectSubject, options: RunOptions, prepared: Prepared) -> tuple[str, list[Release]]:
     """Return the index and its releases from end to end. InputError where an end cannot be installed here."""
     base = prepared.plan.environment(prepared.plan.baseline)
@@ -240,8 +226,6 @@ def run_bisection(
     parse_ends(subject.good, subject.bad)
     matrix, _ = load_matrix(options.matrix_path, options.base_image)
     subject = choose_target(subject, matrix, folder_files(matrix, options.root))
-    if not subject.component and wanted_bundle(options.executor, options.bundle, os.environ) is None:
-        subject = fit_python(subject, matrix, options.root)
     ends = derive_matrix(matrix, subject, (subject.good, subject.bad), 1, 1)
     prepared = make_plan(replace(options, derived=ends), subject.selection, write_pins=False)
     question = _make_question(subject, options, prepared, every=every)

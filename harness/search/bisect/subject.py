@@ -37,7 +37,6 @@ class BisectSubject:
     trials: int | None = None
     component: str = ""
     held: str = ""
-    python: str = ""
 
     @property
     def selection(self) -> Selection:
@@ -73,7 +72,7 @@ def environment_at(matrix: Matrix, subject: BisectSubject, version: str) -> Envi
     """Return the environment of a version of what is bisected: matrix.yaml's own where it has that version."""
     if not subject.component:
         found = environment_of(matrix, version, subject.good)
-        return found.model_copy(update={"python": subject.python}) if subject.python else found
+        return found
     held = held_environment(matrix, subject.held)
     if package_versions(matrix.packages_in(held)).get(subject.component) == version:
         return held
