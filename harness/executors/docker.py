@@ -179,7 +179,7 @@ class DockerExecutor(BaseExecutor):
                 cwd=task.scratch,
                 log=task.log,
                 timeout_s=task.terms.timeout_s,
-                environment=engine_variables(),
+                environment=engine_variables(self.engine.environment),
                 until=task.terms.until,
             )
             self._refuse_if_stopped()

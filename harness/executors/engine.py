@@ -96,9 +96,9 @@ class Image:
     created: str
 
 
-def engine_variables() -> dict[str, str]:
+def engine_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Return what names the engine, for a process whose environment is otherwise clean."""
-    return {name: os.environ[name] for name in ENGINE_VARIABLES if name in os.environ}
+    return {name: environment[name] for name in ENGINE_VARIABLES if name in environment}
 
 
 def find_address() -> str:
@@ -107,9 +107,10 @@ def find_address() -> str:
 
 
 class Engine:
-    """The engine. Several threads may use it."""
+    """The engine that was named when this was made. Several threads may use it."""
 
     def __init__(self) -> None:
+        self.environment = dict(os.environ)
         self.address = find_address() or "the default socket"
         self.info: dict[str, Any] = json.loads(self._run("info", "--format={{json .}}", timeout_s=CONNECT_TIMEOUT_S))
         if errors := self.info.get("ServerErrors"):
@@ -121,7 +122,11 @@ class Engine:
             stdin.seek(0)
         try:
             done = subprocess.run(
-                ["docker", *words], stdin=stdin or subprocess.DEVNULL, capture_output=True, timeout=timeout_s
+                ["docker", *words],
+                stdin=stdin or subprocess.DEVNULL,
+                capture_output=True,
+                timeout=timeout_s,
+                env=self.environment,
             )
         except FileNotFoundError:
             raise EngineGone("there is no program docker on the PATH", NO_PROGRAM_REMEDY) from None
@@ -145,7 +150,7 @@ class Engine:
         """Give what a command of `docker` prints, of any length. It is ended where nobody reads to the end; EngineGone
         where it fails."""
         with tempfile.TemporaryFile() as said:
-            process = subprocess.Popen(["docker", *words], stdout=subprocess.PIPE, stderr=said)
+            process = subprocess.Popen(["docker", *words], stdout=subprocess.PIPE, stderr=said, env=self.environment)
             assert process.stdout is not None
             try:
                 with process.stdout:

@@ -152,7 +152,7 @@ def build_image(
         log.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile() as context:
             build_context(context, pins, wheel)
-            code = run_build(context, tag, arguments, labels, log)
+            code = run_build(engine.environment, context, tag, arguments, labels, log)
         if code:
             raise explain(tag, arguments["BASE"], log, code)
         image = engine.image(tag)
@@ -199,7 +199,14 @@ def explain(tag: str, base: str, log: Path, code: int) -> InfrastructureError:
     return InfrastructureError(f"{tag}: {error}", remedy.format(log=log))
 
 
-def run_build(context: IO[bytes], tag: str, arguments: Mapping[str, str], labels: Mapping[str, str], log: Path) -> int:
+def run_build(
+    environment: Mapping[str, str],
+    context: IO[bytes],
+    tag: str,
+    arguments: Mapping[str, str],
+    labels: Mapping[str, str],
+    log: Path,
+) -> int:
     """Run `docker build`, and return its exit code.
 
     The build has the network of the engine's host: proxies on its loopback and private resolvers work there too.
@@ -208,14 +215,14 @@ def run_build(context: IO[bytes], tag: str, arguments: Mapping[str, str], labels
     command += [f"--build-arg={name}={value}" for name, value in arguments.items()]
     command += [f"--label={name}={value}" for name, value in labels.items()]
     # The engine's own BuildKit: one in a container of its own would see neither the base nor the host's network.
-    builder = "default" if os.environ.get("DOCKER_HOST") else find_context()
+    builder = "default" if environment.get("DOCKER_HOST") else find_context()
     with log.open("wb") as written:
         done = subprocess.run(
             [*command, "-"],
             stdin=context,
             stdout=written,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "BUILDX_BUILDER": builder, "BUILDKIT_PROGRESS": "plain"},
+            env={**environment, "BUILDX_BUILDER": builder, "BUILDKIT_PROGRESS": "plain"},
         )
     return done.returncode
 

@@ -1,4 +1,4 @@
-"""What stands between the harness and a container engine in these tests: an engine of their own, and a wire to cut."""
+"""An engine of the tests' own."""
 
 from __future__ import annotations
 
@@ -7,14 +7,9 @@ import os
 import shutil
 import socket
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-
-import psutil
-
-DEFAULT_SOCKET = Path("/var/run/docker.sock")
 
 
 def until(holds: Callable[[], object], what: str, timeout_s: float = 60) -> None:
@@ -23,59 +18,6 @@ def until(holds: Callable[[], object], what: str, timeout_s: float = 60) -> None
     while not holds():
         assert time.monotonic() < deadline, f"not in {timeout_s:.0f} s: {what}"
         time.sleep(0.05)
-
-
-class Wire:
-    """A socket that forwards to an engine, and can be cut and mended: an engine that goes away and comes back."""
-
-    def __init__(self, path: Path, engine: Path = DEFAULT_SOCKET) -> None:
-        self.path, self.engine = path, engine
-        self.open: set[socket.socket] = set()
-        self.listener: socket.socket | None = None
-        self.mend()
-
-    @property
-    def address(self) -> str:
-        return f"unix://{self.path}"
-
-    def mend(self) -> None:
-        self.path.unlink(missing_ok=True)
-        self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(str(self.path))
-        self.listener.listen(64)
-        threading.Thread(target=self._accept, args=(self.listener,), daemon=True).start()
-
-    def _accept(self, listener: socket.socket) -> None:
-        while True:
-            try:
-                client, _ = listener.accept()
-            except OSError:
-                return
-            server = socket.socket(socket.AF_UNIX)
-            server.connect(str(self.engine))
-            self.open |= {client, server}
-            for source, target in ((client, server), (server, client)):
-                threading.Thread(target=self._forward, args=(source, target), daemon=True).start()
-
-    def _forward(self, source: socket.socket, target: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while data := source.recv(1 << 16):
-                target.sendall(data)
-        with contextlib.suppress(OSError):
-            target.shutdown(socket.SHUT_WR)
-
-    def cut(self) -> None:
-        """Nobody is there any more, and whoever was connected hears so."""
-        if self.listener is not None:
-            with contextlib.suppress(OSError):
-                self.listener.shutdown(socket.SHUT_RDWR)
-            self.listener.close()
-        self.path.unlink(missing_ok=True)
-        while self.open:
-            connection = self.open.pop()
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-            connection.close()
 
 
 class OwnEngine:
@@ -131,14 +73,6 @@ class OwnEngine:
             if self.docker("image", "inspect", image, check=False).returncode:
                 with subprocess.Popen(["docker", "save", image], stdout=subprocess.PIPE) as saved:
                     subprocess.run(["docker", f"--host={self.address}", "load"], stdin=saved.stdout, check=True)
-
-    def kill(self) -> None:
-        """What kill -9 does: it takes its containerd along, and leaves what runs in containers running."""
-        assert self.process is not None
-        children = psutil.Process(self.process.pid).children()
-        self.process.kill()
-        self.process.wait()
-        psutil.wait_procs(children, timeout=10)
 
     def stop(self) -> None:
         if self.process is not None and self.process.poll() is None:

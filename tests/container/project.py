@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,25 +15,15 @@ from tests.container.conftest import BASE
 from tests.projects import Finished, command, head, latest, make_project, solutions
 
 DOCKER = ("--executor=docker", f"--base-image={BASE}")
-# Gives a harness up to two seconds, instead of minutes, to find an engine that went away.
-IMPATIENT = """\
-import sys
-from harness.executors import docker as executor
-executor.AWAY_S = 2.0
-from harness.cli.main import main
-sys.exit(main(sys.argv[1:]))
-"""
 
 
-def begin(
-    project: Path, *arguments: str, variables: Mapping[str, str] = {}, impatient: bool = False
-) -> subprocess.Popen[bytes]:
+def begin(project: Path, *arguments: str, variables: Mapping[str, str] = {}) -> subprocess.Popen[bytes]:
     """Start a matrix, in containers unless `arguments` name an executor; `printed` is what it prints."""
     own = () if any(word.startswith("--executor") for word in arguments) else DOCKER
     words = command(project, "matrix", *own, *arguments)
     with (project / "printed").open("wb") as output:
         return subprocess.Popen(
-            [sys.executable, "-c", IMPATIENT, *words[3:]] if impatient else words,
+            words,
             cwd=ROOT,
             env={**os.environ, **variables},
             stdout=output,

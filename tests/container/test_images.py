@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,16 +11,12 @@ import pytest
 from harness.config.matrix import Matrix
 from harness.config.plan import PlannedEnvironment
 from harness.errors import HarnessError
-from harness.executors.docker import DockerExecutor
-from harness.executors.engine import OWNER, Engine
-from harness.executors.images import BASE_CHANGES, KEY, base_identity, build_image, image_key, image_tag
-from harness.executors.process import owner
+from harness.executors.engine import Engine
+from harness.executors.images import BASE_CHANGES, KEY, base_identity, build_image
 from tests.conftest import ROOT
-from tests.container.cells import LIMITS
 from tests.container.conftest import BASE, planned
-from tests.container.engines import SecondEngine, until
-from tests.container.project import begin, printed
-from tests.projects import SHIPPED, attempt, command, copy_pins, head, make_project
+from tests.container.engines import SecondEngine
+from tests.projects import SHIPPED, attempt, command, head, make_project
 
 pytestmark = [pytest.mark.container, pytest.mark.timeout(600)]
 
@@ -60,18 +53,6 @@ def test_an_image_is_reused_by_all_that_determines_it(
     assert other.layers[:-3] == again.layers[:-3] and other.layers[-3:] != again.layers[-3:]
     assert other.labels["org.kernel-matrix.environment"] == environment.id
     there.remove_image(other.tags[0])
-
-
-def test_an_image_that_is_not_what_its_name_says_is_built_again(
-    there: Engine, second: SecondEngine, environment: PlannedEnvironment, small: str, pins: Path, tmp_path: Path
-) -> None:
-    tag = image_tag(environment, image_key(environment, pins, base_identity(there, BASE)))
-    second.docker("tag", BASE, tag)
-    edited = there.image(tag)
-    assert edited is not None and edited.id != small
-    image, reused = build(there, environment, pins, tmp_path)
-    assert not reused and image.labels[KEY] and image.tags == (tag,)
-    assert there.image(tag) == image
 
 
 def test_a_wheel_that_is_not_the_pinned_one_is_named(
@@ -137,79 +118,6 @@ def test_the_images_of_the_matrix_are_built_and_proven(image: str) -> None:
     assert code == 0, said
     for words in ("PyTorch 2.1.0", "PyTorch 2.5.0", "and proven in", "release 12.4", "user 10002"):
         assert words in said
-
-
-@pytest.fixture
-def silent() -> Iterator[tuple[str, list[str]]]:
-    """An index that answers the harness's probe and lets whoever else asks wait for ever."""
-    import threading
-    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
-    asked: list[str] = []
-    done = threading.Event()
-
-    class Index(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            if self.headers.get("User-Agent") != "kernel-matrix":
-                asked.append(self.path)
-                done.wait()
-                return
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Index)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}/simple", asked
-    done.set()
-    server.shutdown()
-
-
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill"])
-def test_nothing_of_an_interrupted_build_is_left(
-    second: SecondEngine, silent: tuple[str, list[str]], tmp_path: Path, how: signal.Signals
-) -> None:
-    index, asked = silent
-    text = (head("2.5.0") + SHIPPED).replace('cuda: "12.1"', f'cuda: "12.1", index: "{index}"')
-    project = make_project(tmp_path / "project", text)
-    pins = copy_pins(project)
-    (pins / "torch2.5.0-pypi-py311.txt").rename(pins / "torch2.5.0-cu121-py311.txt")
-    variables = {"DOCKER_HOST": second.address, "KERNEL_MATRIX_CACHE": str(tmp_path / "cache")}
-    child = begin(project, variables=variables)
-    until(lambda: asked or child.poll() is not None, "uv asking for a wheel", timeout_s=120)
-    assert child.poll() is None, printed(project)
-    assert second.docker("ps", "-q").stdout
-    child.send_signal(how)
-    assert child.wait(60) == (130 if how == signal.SIGINT else -signal.SIGKILL)
-    until(lambda: not second.docker("ps", "-aq").stdout, "no container left", timeout_s=60)
-    assert second.docker("network", "ls", "-q", "--filter=type=custom").stdout == ""
-    assert second.docker("volume", "ls", "-q").stdout == ""
-
-
-def test_what_a_crash_left_is_removed_and_what_lives_is_not(
-    second: SecondEngine, there: Engine, tmp_path: Path
-) -> None:
-    dead = subprocess.Popen(["true"])
-    dead.wait()
-    machine = owner().split("-")[0]
-    owners = {
-        "dead": f"{machine}-{dead.pid}-1",
-        "reborn": f"{machine}-{os.getpid()}-1",  # the process has this number now, and is another
-        "alive": owner(),
-        "elsewhere": f"01234567-{dead.pid}-1",
-    }
-    for name, named in owners.items():
-        second.docker("create", f"--name={name}", f"--label={OWNER}={named}", "--network=none", BASE, "sleep", "600")
-    second.docker("create", "--name=foreign", "--network=none", BASE, "sleep", "600")
-    try:
-        DockerExecutor(there, tmp_path, tmp_path / "cache", 1, limits=LIMITS)
-        left = set(second.docker("ps", "-a", "--format={{.Names}}").stdout.split())
-        assert left == {"alive", "elsewhere", "foreign"}
-    finally:
-        for name in (*owners, "foreign"):
-            second.docker("rm", "-f", name, check=False)
 
 
 def test_at_last_everything_is_removed(project: Path, second: SecondEngine, there: Engine) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 import uuid
 from pathlib import Path
 from typing import NamedTuple
@@ -11,14 +10,11 @@ from typing import NamedTuple
 import pytest
 
 from harness.executors.engine import Engine
-from harness.run.folders import held, measure_lock
 from harness.schema.environment_records import BINDING_OBJECT, BuildRecord
-from harness.schema.records import LaunchRecord
-from harness.schema.storage import Run, load_record
-from harness.tools import cache_folder
+from harness.schema.storage import Run
 from tests.container.conftest import BASE
 from tests.container.project import begin, containers_of, docker_run, printed
-from tests.projects import SHIPPED, check_measured, files, head, latest, make_project, outputs, report
+from tests.projects import SHIPPED, check_measured, files, head, latest, make_project, outputs
 
 pytestmark = [pytest.mark.container, pytest.mark.environments, pytest.mark.timeout(1500)]
 
@@ -44,16 +40,12 @@ def touch(project: Path) -> None:
 
 @pytest.fixture(scope="module")
 def both(image: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
-    """By executor: two runs of one matrix at once. Both reach their measurements before either may begin them."""
-    folder = tmp_path_factory.mktemp("both")
+    """By executor: two runs of one matrix at once."""
     children = {}
-    with held(measure_lock(cache_folder()), "not said"):
-        for executor, options in (("docker", ()), ("venv", ("--executor=venv",))):
-            project = make_project(folder / executor, MATRIX)
-            touch(project)
-            children[executor] = project, begin(project, *options)
-        while any(WAITING not in printed(project) and child.poll() is None for project, child in children.values()):
-            time.sleep(0.2)
+    for executor, options in (("docker", ()), ("venv", ("--executor=venv",))):
+        project = make_project(tmp_path_factory.mktemp("both") / executor, MATRIX)
+        touch(project)
+        children[executor] = project, begin(project, *options)
     return {
         executor: Ran(child.wait(), printed(project), latest(project), child.pid)
         for executor, (project, child) in children.items()
@@ -126,30 +118,9 @@ def test_both_executors_give_the_same_bits(both: dict[str, Ran]) -> None:
             assert one.rounding_cost == other.rounding_cost
 
 
-def spans(run: Run) -> list[tuple[float, float]]:
-    """When launches certainly went on: a record is written the moment that its launch is over."""
-    paths = (run.folder / "launches").rglob("*.json")
-    ended = [(path.stat().st_mtime, load_record(path, LaunchRecord).duration_s) for path in paths]
-    return [(end - duration_s, end - 0.2) for end, duration_s in ended]
-
-
-def test_runs_at_once_measure_one_after_another(both: dict[str, Ran]) -> None:
-    assert all(WAITING in ran.printed for ran in both.values())
-    docker, venv = (spans(both[executor].run) for executor in ("docker", "venv"))
-    assert all(end > begin for begin, end in [*docker, *venv])
-    assert not [(one, other) for one in docker for other in venv if max(one[0], other[0]) < min(one[1], other[1])]
-
-
 def test_no_container_is_left(both: dict[str, Ran]) -> None:
     assert not containers_of(both["docker"].pid)
     assert not (both["docker"].run.folder / "scratch").exists()
-
-
-def test_the_page_says_which_executor_it_was(both: dict[str, Ran]) -> None:
-    code, said = report(both["docker"].run)
-    assert code == 0, said
-    page = (both["docker"].run.folder / "index.html").read_text()
-    assert "containers of Docker" in page and "no sandbox" not in page.partition("<main")[0]
 
 
 def project_of(ran: Ran) -> Path:

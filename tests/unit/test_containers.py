@@ -127,6 +127,7 @@ def test_what_a_command_prints_is_read_in_a_stream(
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     engine = Engine.__new__(Engine)
+    engine.environment = dict(os.environ)
     if code == "yes":  # which nobody reads to its end
         with pytest.raises(ValueError), engine.stream("cp") as stream:
             assert stream.read(2) == b"y\n"
@@ -191,6 +192,7 @@ def test_a_command_that_fails_is_refused_by_an_engine_that_answers(
 
     monkeypatch.setattr(engines.subprocess, "run", run)
     engine = Engine.__new__(Engine)
+    engine.environment = dict(os.environ)
     if expected is None:
         assert engine.call("create") == "made"
         return

@@ -42,6 +42,7 @@ class FakeEngine:
     """Images by name, and what was asked of it."""
 
     def __init__(self, *known: Image) -> None:
+        self.environment: dict[str, str] = {}
         self.known = {item.tags[0]: item for item in known}
         self.pulled: list[str] = []
         self.removed: list[str] = []
@@ -69,7 +70,7 @@ class Builder:
     def __init__(self, engine: FakeEngine) -> None:
         self.engine, self.built, self.code = engine, list[str](), 0
 
-    def run(self, _context: Any, tag: str, _arguments: Any, labels: Any, log: Path) -> int:
+    def run(self, _environment: Any, _context: Any, tag: str, _arguments: Any, labels: Any, log: Path) -> int:
         self.built.append(tag)
         log.write_text("Step 1/2 : FROM x\nit did not work\n")
         if not self.code:
