@@ -51,7 +51,7 @@ def add_bisect_options(parser: Parser) -> None:
     add_list(parser, "the releases between")
     add_names(parser, "kernel", "workload")
     add_devices(parser)
-    trials = "input sets of each workload at the first look; more follow where it is unclear"
+    trials = "input sets of each workload; more of them tell smaller differences"
     parser.add_argument("--trials", type=at_least(1, 10_000), metavar="N", help=trials)
     parser.add_argument("--every", action="store_true", help="try every release, not only the middle ones")
     parser.add_argument("--keep", action="store_true", help="keep the environments of the releases between")

@@ -3,7 +3,6 @@ shard that gave no result, each cell is a row that says why."""
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import shutil
@@ -16,7 +15,7 @@ from harness.cluster.shards import Shard
 from harness.config.matrix import Tolerances, parse_matrix
 from harness.config.planner import chosen
 from harness.errors import InfrastructureError, InputError
-from harness.run.folders import now_utc, runs_folder
+from harness.run.folders import now_utc
 from harness.run.prepare import folder_files
 from harness.run.validate import row_without_result
 from harness.schema.records import ValidationRecord
@@ -29,20 +28,8 @@ RECORDS = ("environments", "builds", "validations", "launches", "crossings", "ce
 FILES = ("arrays", "logs")  # beside them
 UNFINISHED = "it had not finished when this was collected"
 PARTS = "shards.json"  # in the collected run's folder: where its shards' runs lie
-# What all shards must agree on, or their records are not of one run.
-SHARED = (
-    "matrix_text",
-    "mode",
-    "quick",
-    "baseline",
-    "environments",
-    "thresholds",
-    "tolerances",
-    "launches",
-    "most_launches",
-    "order_seed",
-    "executor",
-)
+# What all shards must agree on, or their records are not of one run. All else is sealed in each of them.
+SHARED = ("baseline", "environments", "executor")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,8 +93,6 @@ def collect(
     """
     records = [(shard, run.load()) for shard, run in runs]
     _refuse_mixed(records)
-    for shard, run in runs:
-        _sweep_others(shard, run)
     linked = [link_records(run, into, (*RECORDS, *FILES)) for _, run in runs]
     if into.run_path().exists() and not any(linked):
         return
@@ -126,16 +111,6 @@ def collect(
         "plan_digest": digest,
     }
     save_record(into.run_path(), _merge(every, into, changed))
-
-
-def _sweep_others(shard: Shard, finished: Run) -> None:
-    """Remove scratch of runs that its jobs were killed in, and began anew on another machine: none comes back to it.
-    Their records stay; where there are none, the folder goes too."""
-    for folder in runs_folder(shard.project).iterdir():
-        if folder != finished.folder:
-            Run(folder).sweep()
-            with contextlib.suppress(OSError):  # it is not empty
-                folder.rmdir()
 
 
 def link_records(run: Run, into: Run, kinds: Sequence[str]) -> int:

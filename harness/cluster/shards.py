@@ -17,7 +17,6 @@ from harness.config import shipped
 from harness.config.matrix import Matrix
 from harness.config.planner import kernel_sources
 from harness.errors import InputError
-from harness.preflight.memory import expected_mib
 from harness.run.build import kernel_files
 from harness.run.folders import runs_folder
 from harness.run.prepare import folder_files
@@ -39,7 +38,6 @@ class Shard:
     gpu: str = ""  # what the name of its GPU must hold; '' where any will do, and on the CPU
     workloads: tuple[str, ...] = ()  # by name or id; none: all of the kernel's
     words: tuple[str, ...] = ()  # of its `kernel-matrix matrix`, beside what names these
-    memory_mib: int | None = None  # that it is expected to need; None: not known
 
     @property
     def name(self) -> str:
@@ -104,8 +102,7 @@ def plan_shards(
     """Return a shard below `folder` for each of the chosen kernels (all where none is named), on each of these devices
     that it has sources for, and on each of these GPUs. InputError where none is left."""
     folders = folder_files(matrix, root)
-    own = {kernel.name: kernel for kernel in matrix.kernels}
-    every = {name: set(kernel_sources(kernel, folders)) for name, kernel in own.items()}
+    every = {kernel.name: set(kernel_sources(kernel, folders)) for kernel in matrix.kernels}
     every |= {name: {d for operator, *_ in group for d in operator.devices} for name, group in matrix.groups.items()}
     shards = [
         Shard(
@@ -114,7 +111,6 @@ def plan_shards(
             gpu=gpu,
             words=tuple(words),
             workloads=tuple(workloads),
-            memory_mib=expected_mib(matrix, own[name], device, workloads) if name in own else None,
             folder=folder / "-".join([name, device, *filter(None, [gpu])]),
         )
         for name, runs_on in every.items()

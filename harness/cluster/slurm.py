@@ -5,7 +5,6 @@ sacct is not asked: a cluster without an accounting database has none. The proje
 
 from __future__ import annotations
 
-import functools
 import getpass
 import shutil
 import subprocess
@@ -55,7 +54,7 @@ class Slurm:
     InfrastructureError where there is no Slurm here, InputError of an option that is not the user's."""
 
     name = "slurm"
-    programs: tuple[str, ...] = ("sbatch", "squeue", "scancel", "sinfo")
+    programs: tuple[str, ...] = ("sbatch", "squeue", "scancel")
 
     def __init__(self, options: Mapping[str, Option]) -> None:
         missing = [name for name in self.programs if shutil.which(name) is None]
@@ -72,7 +71,7 @@ class Slurm:
         from submitit.core.utils import FailedJobError
 
         # By submitit's own names, with underscores: an option stands once. Its limit of five minutes is unset.
-        options = {name.replace("-", "_"): value for name, value in self._asked(shard).items()}
+        options = {name.replace("-", "_"): value for name, value in self.list_options(shard).items()}
         executor = submitit.SlurmExecutor(folder=shard.folder / "slurm")
         executor.update_parameters(
             job_name=f"km-{shard.name}",
@@ -89,25 +88,9 @@ class Slurm:
             raise InfrastructureError(f"Slurm refused the shard {shard.name}: {said}", remedy(said)) from None
         return str(job.job_id)
 
-    def _asked(self, shard: Shard) -> dict[str, Option]:
-        options = place(shard) | self._memory(shard) | self.options
-        return {name: value for name, value in options.items() if value is not False}
-
-    def _memory(self, shard: Shard) -> dict[str, Option]:
-        """Return what the shard is expected to need, unless the user says otherwise; no more than the largest node
-        has."""
-        if not shard.memory_mib or not self._largest_mib or {"mem", "mem-per-cpu", "mem-per-gpu"} & self.options.keys():
-            return {}
-        return {"mem": f"{min(shard.memory_mib, self._largest_mib)}M"}
-
-    @functools.cached_property
-    def _largest_mib(self) -> int:
-        """Return the memory of the largest node that jobs may go to; 0 where Slurm does not know: it is set to 1
-        then."""
-        where = [f"--partition={self.options['partition']}"] if "partition" in self.options else []
-        sizes = _said("sinfo", "--noheader", "--Node", "--format=%m", *where).split()
-        largest = max((int(size) for size in sizes if size.isdecimal()), default=0)
-        return largest if largest > 1 else 0
+    def list_options(self, shard: Shard) -> dict[str, Option]:
+        """Return the options of sbatch for a shard: the user's win."""
+        return {name: value for name, value in (place(shard) | self.options).items() if value is not False}
 
     def states(self, jobs: Collection[str]) -> Mapping[str, JobState]:
         """Return what squeue says of them; take back jobs that would never start."""

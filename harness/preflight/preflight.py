@@ -17,7 +17,7 @@ from harness.executors.host import find_host_python
 from harness.preflight import Findings
 from harness.preflight.environments import check_interpreters, check_operators, check_packages
 from harness.preflight.memory import check_memory
-from harness.preflight.python_files import PROBLEM, SOLUTION, Surroundings, check_file
+from harness.preflight.python_files import PROBLEM, SOLUTION, check_file
 from harness.run.prepare import Prepared, RunOptions
 from harness.schema.records import Device
 from harness.tools import cache_folder
@@ -46,10 +46,9 @@ class Preflight:
         if any(kernel.pytorch for kernel in self.plan.kernels):
             ids = [each.id() for each in self.environments]
             found.add(check_operators(self.matrix, self.text, self.path, self.pythons(), ids))
-        surroundings = self._surroundings()
         for name, wanted in self._python_files(planned).items():
             if (self.root / name).is_file():
-                found.add(check_file(self.root / name, name, wanted, surroundings))
+                found.add(check_file(self.root / name, name, wanted, self._versions))
         return found
 
     def _memory(self) -> Findings:
@@ -58,9 +57,9 @@ class Preflight:
             used.setdefault(self.plan.workload(cell.workload).name, set()).add(cell.device)
         engine, gpu = self.choice.facts, self.plan.facts.gpu
         here = psutil.virtual_memory().total + psutil.swap_memory().total
-        has = {
-            "its GPU": int(gpu.get("memory_bytes", 0)),
-            "this machine": here if engine is None else engine.memory_bytes,  # an engine's may be another
+        has: dict[Device, int] = {
+            "cuda": int(gpu.get("memory_bytes", 0)),
+            "cpu": here if engine is None else engine.memory_bytes,  # an engine's may be another
         }
         return check_memory(self.matrix, self.text, self.path, used, has)
 
@@ -89,17 +88,6 @@ class Preflight:
                         if packages <= set(json.loads(done.read_text())["wheels"]):
                             found.setdefault(each.id(), done.parent / "venv" / "bin" / "python")
         return found
-
-    def _surroundings(self) -> Surroundings:
-        there = self.pythons()
-        folders = [each for python in there.values() for each in python.parents[1].glob("lib/python*/site-packages")]
-        return Surroundings(
-            packages=[package for each in self.environments for package in self.matrix.packages_in(each)],
-            pythons=self._versions,
-            site_packages=folders,
-            complete=all(each.id() in there for each in self.environments),
-            has_host=any(each.is_host for each in self.environments),
-        )
 
     def _versions(self) -> Collection[tuple[int, int]]:
         host = any(each.is_host for each in self.environments)

@@ -58,7 +58,7 @@ class Rate(Record):
 
 
 class TruthSketch(Record):
-    """A few numbers of one float64 result of a problem (`harness.search.bisect.sketches`)."""
+    """A few numbers of one float64 result of a problem (`harness.search.bisect.observe.sketch`)."""
 
     shape: list[int]
     nonfinite_sha256: str  # of where it has NaN and infinities
@@ -90,7 +90,6 @@ class Probe(Record):
     run: str = ""  # the run that holds the records: reports/runs/<run>
     environment: str = ""
     observed: Observation | None = None  # the stack as found inside
-    looks: int = 0  # runs that it took, each with more trials or replicates
     cells: list[CellSeen] = field(default_factory=list)
 
 

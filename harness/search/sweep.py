@@ -7,17 +7,16 @@ are not correct, repeatable and clean are refused before they are timed (`harnes
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.distributions import CategoricalDistribution
 from optuna.trial import TrialState, create_trial
 
 from harness.config.kernels import Kernel
@@ -30,7 +29,7 @@ from harness.run.folders import held, now_utc
 from harness.run.prepare import RunOptions, folder_files, make_plan
 from harness.schema.records import Device
 from harness.schema.run_records import Selection
-from harness.schema.storage import load_record, save_record
+from harness.schema.storage import save_record
 from harness.schema.sweep_records import Setting, SettingTrial, SweepRecord, TimeRatio, describe
 from harness.search.times import Place, Rounds, compare_rounds, read_medians
 from harness.stats.medians import COLD, HOT
@@ -61,32 +60,26 @@ def make_variant(kernel: Kernel, setting: Setting) -> Kernel:
 def propose(kernel: Kernel, trials: Sequence[SettingTrial], count: int, seed: int) -> list[Setting]:
     """Return up to `count` settings that were not tried; none where all were. The study is made anew from the trials,
     so a sweep that goes on proposes what it would have proposed."""
-    tried = {str(trial.setting): trial.score for trial in trials} | {str(incumbent_of(kernel)): 1.0}
+    scores = {str(trial.setting): trial.score for trial in trials} | {str(incumbent_of(kernel)): 1.0}
     settings = [dict(zip(kernel.search, values, strict=True)) for values in itertools.product(*kernel.search.values())]
-    left = [setting for setting in settings if str(setting) not in tried]
+    left = [setting for setting in settings if str(setting) not in scores]
     if len(left) <= count:
         return left
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # `multivariate`, `constant_liar`
-        sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True)
-    study = optuna.create_study(sampler=sampler)
-    choices: dict[str, BaseDistribution] = {
-        name: CategoricalDistribution(values) for name, values in kernel.search.items()
-    }
+    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed))
+    choices = {name: CategoricalDistribution(values) for name, values in kernel.search.items()}
     for setting in settings:
-        score = tried.get(str(setting))
-        if score is not None:  # the sampler keeps away from what is pruned
-            value, state = (score, TrialState.COMPLETE) if score < float("inf") else (None, TrialState.PRUNED)
-            study.add_trial(create_trial(params=setting, distributions=choices, value=value, state=state))
+        score = scores.get(str(setting), math.nan)
+        if score < math.inf:
+            study.add_trial(create_trial(params=setting, distributions=choices, value=score))
+        elif score == math.inf:  # the sampler keeps away from what is pruned
+            study.add_trial(create_trial(params=setting, distributions=choices, state=TrialState.PRUNED))
     found: dict[str, Setting] = {}
     for _ in range(count * PATIENCE):
         params = study.ask(choices).params
         setting = {name: params[name] for name in kernel.search}
-        if str(setting) not in tried:
+        if str(setting) not in scores and len(found) < count:
             found[str(setting)] = setting
-        if len(found) == count:
-            break
     return list(found.values()) or left[:count]
 
 
@@ -144,7 +137,7 @@ def compare_times(times: Mapping[Place, Rounds], incumbent: str, name: str, conf
 
 @dataclass(kw_only=True)
 class Sweep:
-    """One sweep. `kernel` has the sources of one device alone; `record` is what is known so far."""
+    """One sweep. `kernel` has the sources of one device alone; `record` is what is asked."""
 
     kernel: Kernel
     selection: Selection
@@ -154,28 +147,23 @@ class Sweep:
     record: SweepRecord
 
     def run(self) -> SweepRecord:
-        """Search until the budget is used, then measure the best again."""
+        """Search until the budget is used, then measure the best again. What was measured before is found again."""
         batch = max(4, min(8, os.cpu_count() or 1))  # enough for the machine, few enough to be done soon
-        while not self.record.trials or self.record.spent_s < self.record.budget_s:
-            trials = self.record.trials
+        trials, started, spent_s = list[SettingTrial](), time.monotonic(), 0.0
+        while not trials or spent_s < self.record.budget_s:
             settings = propose(self.kernel, trials, batch, self.matrix.seed + len(trials))
             if not settings:
                 break
-            print(f"{self.record.spent_s:.0f} s of {self.record.budget_s:.0f} s used", flush=True)
-            started = time.monotonic()
-            measured = self._measure(settings, confirms=False)
-            self._save(trials=[*trials, *measured], spent_s=self.record.spent_s + time.monotonic() - started)
-        best = sorted(self.record.trials, key=lambda trial: trial.score)[:FINALISTS]
-        finals = list[SettingTrial]()
-        if settings := [trial.setting for trial in best if trial.score < 1]:
+            print(f"{spent_s:.0f} s of {self.record.budget_s:.0f} s used", flush=True)
+            trials += self._measure(settings, confirms=False)
+            spent_s = time.monotonic() - started
+        best = [trial.setting for trial in sorted(trials, key=lambda trial: trial.score) if trial.score < 1]
+        if best:
             print("confirming the best in fresh replicates, on other inputs", flush=True)
-            finals = self._measure(settings, confirms=True)
-        self._save(trials=[*self.record.trials, *finals], finished_utc=now_utc())
-        return self.record
-
-    def _save(self, **changes: Any) -> None:
-        self.record = replace(self.record, **changes)
-        save_record(self.path, self.record)
+            trials += self._measure(best[:FINALISTS], confirms=True)
+        record = replace(self.record, trials=trials, spent_s=spent_s, finished_utc=now_utc())
+        save_record(self.path, record)
+        return record
 
     def _measure(self, settings: Sequence[Setting], *, confirms: bool) -> list[SettingTrial]:
         """Measure the incumbent and these settings in one run. HarnessError where that shows nothing of them."""
@@ -245,10 +233,5 @@ def run_sweep(
     path = options.root / "reports" / "sweeps" / record.id / "sweep.json"
     lock = lock_file(cache_folder(), f"sweep-{record.id}")
     with held(lock, "another process is working on this very sweep; waiting for it"):
-        if path.exists():
-            before = load_record(path, SweepRecord)
-            searched = [trial for trial in before.trials if not trial.confirms]
-            print(f"going on: {len(searched)} settings recorded before, in {before.spent_s:.0f} s")
-            record = replace(record, trials=searched, spent_s=before.spent_s)
         sweep = Sweep(kernel=kernel, selection=selection, options=options, matrix=matrix, path=path, record=record)
         return path.parent, sweep.run()

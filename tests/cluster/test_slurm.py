@@ -189,7 +189,6 @@ def test_what_slurm_is_asked_for_stands_in_the_file_and_the_command_wins(cluster
     lines = [line.removeprefix("#SBATCH --") for line in script.read_text().splitlines() if "#SBATCH" in line]
     asked = dict(line.partition("=")[::2] for line in lines)
     assert (asked["partition"], asked["time"], asked["comment"]) == ("main", "0:30:00", "mine")
-    assert 8 << 10 < int(asked["mem"].rstrip("M")) <= 64_000, "what it is expected to need"
     code, printed = attempt(words(project, "--partition=main", "--kernel=a", "--time=20"), cluster.variables)
     assert code == 0, printed
     assert len(list(script.parent.glob("*_submission.sh"))) == 1, "it is the same shard, wherever it is queued"

@@ -155,13 +155,12 @@ def test_a_version_that_cannot_be_decided_is_inconclusive_and_strict_tells_it_by
     world = versions(tmp_path, ("2.1.1", {"passes": 0.9}), ("2.5.0", {"passes": 0.6}))
     record, _ = bisect(world, *TEN, "--strict", code=40)
     assert {probe.verdict for probe in record.probes} >= {ProbeVerdict.GOOD, ProbeVerdict.INCONCLUSIVE}
-    assert record.probes[1].looks == 3
 
 
-def test_latency_is_bisected_with_the_fewest_replicates_that_decide(tmp_path: Path) -> None:
+def test_latency_is_bisected(tmp_path: Path) -> None:
     record, _ = bisect(versions(tmp_path, ("2.4.0", {"times": 2.0})), *ENDS, "--what=latency", "--target=math")
     assert steps(record) == [("2.3.1", "2.4.0")]
-    assert all(probe.cells[0].replicates == 5 and probe.looks == 1 for probe in record.probes)
+    assert all(probe.cells[0].replicates == 12 for probe in record.probes)
 
 
 @pytest.mark.parametrize(
@@ -231,8 +230,8 @@ def test_the_fastest_correct_setting_wins_and_is_confirmed(tmp_path: Path) -> No
     assert not (world.root / "reports" / "latest").exists()
     # The same command again redoes nothing.
     before = world.kept
-    again, printed = sweep(world)
-    assert "14 settings recorded before" in printed and world.kept == before and again.trials == record.trials
+    again, _ = sweep(world)
+    assert world.kept == before and again.trials == record.trials
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.schema.bisection_records import CellSeen, Rate
+from harness.schema.bisection_records import CellSeen, Probe, ProbeVerdict, Rate, Release
 from harness.schema.records import Status
-from harness.search.bisect import order
-from harness.search.bisect.compare import LEVEL, LOOKS, REPLICATES, TRIAL_FACTORS, find_differing, is_clear
+from harness.search.bisect.steps import ERROR_RATE, Probes, find_differing, most_environments
+from harness.search.bisect.subject import REPLICATES
 from harness.stats.effects import compare_launches
+from tests.unit.test_bisection import question
 
 
 def rates(status: Status = "ok", **shares: tuple[int, int]) -> list[CellSeen]:
@@ -36,7 +37,7 @@ def times(low: float | None, high: float | None, effect: float = 0.05, ratio: fl
         (rates(a=(20, 20)), rates(a=(18, 20)), False),  # chance does that
         (rates(a=(200, 200)), rates(a=(180, 200)), True),  # and not that
         (rates(a=(20, 20), b=(5, 5)), rates(a=(20, 20), b=(0, 5)), True),
-        (rates(a=(20, 20), b=(5, 5), c=(5, 5)), rates(a=(20, 20), b=(0, 5), c=(5, 5)), False),  # of three, too few
+        (rates(a=(20, 20), b=(5, 5), c=(5, 5)), rates(a=(20, 20), b=(1, 5), c=(5, 5)), False),  # of three, too few
         (rates(a=(20, 20)), rates(b=(0, 20)), False),  # nothing in common
         (rates(), rates("unsupported"), True),
         (rates("crashed"), rates("unsupported"), True),
@@ -67,59 +68,51 @@ def test_chance_is_shared_by_all_cells() -> None:
     assert find_differing(one[:1], other[:1]) == ["0/cpu"] and find_differing(one, other) == []
 
 
-REFUSED = rates("unsupported")
-RIGHT = rates(a=(20, 20), b=(5, 5), c=(5, 5))
-ODD = rates("wrong", a=(19, 20), b=(5, 5), c=(0, 5))
-WIDE, NEAR = times(0.64, 1.67, ratio=1.09), times(0.8, 1.2, ratio=1.01)
-SLOW = times(1.8, 2.0, ratio=1.9)
-
-
-@pytest.mark.parametrize(
-    ("seen", "left", "right", "first", "last"),
-    [
-        # Seen on a real release: it refused nothing, as the bad one, and was wrong on one input distribution, which
-        # five trials of it could not show beside two others.
-        (ODD, REFUSED, RIGHT, False, True),
-        (rates(a=(19, 20), b=(5, 5), c=(5, 5)), REFUSED, RIGHT, True, True),
-        (RIGHT, RIGHT, RIGHT, True, True),
-        (rates(a=(10, 20)), rates(a=(14, 20)), rates(a=(5, 20)), False, False),  # like both, which differ
-        (rates(a=(10, 20)), rates(a=(20, 20)), rates(a=(0, 20)), True, True),  # like neither
-        (WIDE, times(1, 1), SLOW, False, True),
-        (NEAR, times(1, 1), SLOW, True, True),
-    ],
-)
-def test_what_looks_like_a_difference_is_looked_at_again(
-    seen: list[CellSeen], left: list[CellSeen], right: list[CellSeen], first: bool, last: bool
-) -> None:
-    assert (is_clear(seen, left, right, last=False), is_clear(seen, left, right, last=True)) == (first, last)
-
-
 # -- which version is next -----------------------------------------------------------------------------------------
 
 
 def bisect(
-    truth: list[int | None], *, every: bool = False, skipped: frozenset[int] = frozenset()
+    draw: Callable[[int], list[CellSeen] | None],
+    count: int,
+    *,
+    every: bool = False,
+    skipped: frozenset[int] = frozenset(),
 ) -> tuple[list[tuple[int, int]], list[int], bool]:
-    """(steps, versions asked, whether monotonic) of versions that differ where their labels do; None: unknown."""
-    told, closed, asked = {0, len(truth) - 1}, set(skipped), [0, len(truth) - 1]
+    """Return steps, versions asked and whether it is monotonic, of a whole bisection; `draw` says what is seen of a
+    version, None where it has no answer."""
+    releases = [Release(version=str(index), skipped="x" * (index in skipped)) for index in range(count)]
+    probes = Probes(question(releases=releases, good="0", bad=str(count - 1), every=every))
+    asked = [0, count - 1]
+    good, bad = draw(0) or [], draw(count - 1) or []
+    verdict = ProbeVerdict.BAD if find_differing(good, bad) else ProbeVerdict.GOOD
+    probes.by_version = {
+        "0": Probe(version="0", verdict=ProbeVerdict.GOOD, cells=good),
+        str(count - 1): Probe(version=str(count - 1), verdict=verdict, cells=bad),
+    }
+    while (version := probes.next_version()) is not None:
+        assert int(version) not in asked, "a version is asked twice"
+        asked.append(int(version))
+        cells = draw(int(version))
+        verdict = ProbeVerdict.SKIPPED if cells is None else probes.find_verdict(version, cells)
+        probes.by_version[version] = Probe(version=version, verdict=verdict, cells=cells or [])
+    record = probes.conclude()
+    return [(int(step.before), int(step.after)) for step in record.steps], asked, record.monotonic
 
-    def differ(left: int, right: int) -> bool:
-        return truth[left] != truth[right]
 
-    while (version := order.next_version(told, closed | told, differ, every=every)) is not None:
-        assert version not in asked, "a version is asked twice"
-        asked.append(version)
-        (closed if truth[version] is None else told).add(version)
-    return order.find_steps(told, differ), asked, order.is_monotonic(truth[index] for index in sorted(told))
+def labelled(labels: Sequence[int | None]) -> Callable[[int], list[CellSeen] | None]:
+    """Return versions that differ where their labels do; None: without an answer."""
+    values = [None if label is None else 2.0**label for label in labels]
+    return lambda version: None if (value := values[version]) is None else times(value, value)
 
 
 def test_one_step_is_found_at_every_position_of_every_length_within_the_bound() -> None:
-    assert [order.most_environments(count) for count in (2, 3, 4, 5, 8, 9, 11)] == [3, 4, 4, 5, 5, 6, 6]
-    for count in range(2, 70):
+    assert [most_environments(count) for count in (2, 3, 4, 5, 8, 9, 11)] == [3, 4, 4, 5, 5, 6, 6]
+    for count in range(2, 40):
         for first_bad in range(1, count):
-            steps, asked, monotonic = bisect([int(index >= first_bad) for index in range(count)])
+            draw = labelled([int(index >= first_bad) for index in range(count)])
+            steps, asked, monotonic = bisect(draw, count)
             assert steps == [(first_bad - 1, first_bad)] and monotonic
-            assert len(asked) <= order.most_environments(count), (count, first_bad)
+            assert len(asked) <= most_environments(count), (count, first_bad)
 
 
 @given(st.integers(2, 60), st.data())
@@ -127,65 +120,37 @@ def test_skipped_and_unknown_versions_leave_the_step_bracketed(count: int, data:
     first_bad = data.draw(st.integers(1, count - 1))
     between = st.frozensets(st.integers(1, max(1, count - 2)))
     skipped, unknown = ({*data.draw(between)} - {0, count - 1} for _ in range(2))
-    truth: list[int | None] = [None if i in unknown else int(i >= first_bad) for i in range(count)]
-    [(before, after)], asked, _ = bisect(truth, skipped=frozenset(skipped))
+    labels = [None if i in unknown else int(i >= first_bad) for i in range(count)]
+    [(before, after)], asked, _ = bisect(labelled(labels), count, skipped=frozenset(skipped))
     assert before < first_bad <= after and not skipped & set(asked)
     assert all(i in skipped | unknown for i in range(before + 1, after)), "what could be asked was not"
-    assert len(asked) <= order.most_environments(count - len(skipped)) + len(unknown & set(asked))
+    assert len(asked) <= most_environments(count - len(skipped)) + len(unknown & set(asked))
 
 
 @given(st.integers(3, 60), st.data())
 def test_two_steps_are_both_found_when_the_middle_is_unlike_both_ends(count: int, data: st.DataObject) -> None:
     first = data.draw(st.integers(1, count - 2))
     second = data.draw(st.integers(first + 1, count - 1))
-    steps, asked, _ = bisect([0 if index < first else 2 if index < second else 1 for index in range(count)])
+    labels = [0 if index < first else 2 if index < second else 1 for index in range(count)]
+    steps, asked, _ = bisect(labelled(labels), count)
     assert steps == [(first - 1, first), (second - 1, second)]
-    assert len(asked) <= 2 * order.most_environments(count)
+    assert len(asked) <= 2 * most_environments(count)
 
 
-@given(st.lists(st.integers(0, 3), min_size=2, max_size=40))
-def test_every_version_is_asked_once_where_all_are_wanted_and_what_returns_is_said(truth: list[int | None]) -> None:
-    steps, asked, monotonic = bisect(truth, every=True)
-    assert sorted(asked) == list(range(len(truth)))
-    runs = [label for index, label in enumerate(truth) if index == 0 or truth[index - 1] != label]
-    assert monotonic == (len(runs) == len(set(runs))) and len(steps) == len(runs) - 1
+@given(st.lists(st.integers(0, 2), min_size=2, max_size=30))
+def test_every_version_is_asked_once_where_all_are_wanted(labels: list[int]) -> None:
+    steps, asked, _ = bisect(labelled(labels), len(labels), every=True)
+    assert sorted(asked) == list(range(len(labels)))
+    changes = sum(index > 0 and labels[index - 1] != label for index, label in enumerate(labels))
+    assert len(steps) == changes
 
 
-# -- both together, with versions that answer by chance ------------------------------------------------------------
+# -- versions that answer by chance --------------------------------------------------------------------------------
 
 
-def simulate(draw: Callable[[int, int], list[CellSeen]], count: int) -> list[tuple[int, int]]:
-    """Steps of a whole bisection whose versions answer by chance: `draw(version, look)`."""
-    for look in range(LOOKS):
-        seen = {0: draw(0, look), count - 1: draw(count - 1, look)}
-        if find_differing(seen[0], seen[count - 1]):
-            break
-    else:
-        return []
-    closed = set(seen)
-
-    def differ(left: int, right: int) -> bool:
-        return bool(find_differing(seen[left], seen[right]))
-
-    while (version := order.next_version(seen, closed, differ)) is not None:
-        closed.add(version)
-        left, right = (max(i for i in seen if i < version), min(i for i in seen if i > version))
-        for number in range(look, LOOKS):
-            cells = draw(version, number)
-            if is_clear(cells, seen[left], seen[right], last=number == LOOKS - 1):
-                seen[version] = cells
-                break
-    return order.find_steps(seen, differ)
-
-
-def flaky(generator: random.Random, trials: int, share: Callable[[int], float]) -> Callable[[int, int], list[CellSeen]]:
+def flaky(generator: random.Random, trials: int, share: Callable[[int], float]) -> Callable[[int], list[CellSeen]]:
     """Versions each of whose trials pass by chance, in a share of them."""
-
-    def draw(version: int, look: int) -> list[CellSeen]:
-        count = trials * TRIAL_FACTORS[look]
-        return rates(a=(sum(generator.random() < share(version) for _ in range(count)), count))
-
-    return draw
+    return lambda version: rates(a=(sum(generator.random() < share(version) for _ in range(trials)), trials))
 
 
 @pytest.mark.parametrize(("good", "bad"), [(1.0, 0.2), (0.9, 0.3), (0.1, 0.7), (1.0, 0.7)])
@@ -196,17 +161,17 @@ def test_a_flaky_step_is_found_or_bracketed(good: float, bad: float) -> None:
     for _ in range(150):
         count = generator.randint(3, 20)
         step = generator.randint(1, count - 1)
-        found = simulate(flaky(generator, 20, lambda version, step=step: good if version < step else bad), count)  # type: ignore[misc]
+        found, _, _ = bisect(flaky(generator, 80, lambda version, step=step: good if version < step else bad), count)  # type: ignore[misc]
         wrong += any(not before < step <= after for before, after in found)
         exact += found == [(step - 1, step)]
     assert wrong <= 15 and exact >= 112, (wrong, exact)
 
 
 def test_two_flaky_steps_are_both_told_and_no_difference_is_no_step() -> None:
-    draw = flaky(random.Random(3), 40, lambda version: 1.0 if version < 4 else 0.5 if version < 9 else 0.0)
-    assert sum(simulate(draw, 14) == [(3, 4), (8, 9)] for _ in range(60)) >= 50
+    draw = flaky(random.Random(3), 100, lambda version: 1.0 if version < 4 else 0.5 if version < 9 else 0.0)
+    assert sum(bisect(draw, 14)[0] == [(3, 4), (8, 9)] for _ in range(60)) >= 50
     generator = random.Random(11)
-    assert not any(simulate(lambda version, look: rates(a=(generator.randint(15, 17), 20)), 9) for _ in range(50))
+    assert not any(bisect(lambda version: rates(a=(generator.randint(15, 17), 20)), 9)[0] for _ in range(50))
 
 
 def test_times_that_vary_are_bisected() -> None:
@@ -216,15 +181,15 @@ def test_times_that_vary_are_bisected() -> None:
     for _ in range(60):
         step = int(generator.integers(1, 11))
 
-        def draw(version: int, look: int, step: int = step) -> list[CellSeen]:
+        def draw(version: int, step: int = step) -> list[CellSeen]:
             if version == 0:
                 return times(1, 1)
-            base, this = (generator.lognormal(0, 0.06, REPLICATES[look]) for _ in range(2))
+            base, this = (generator.lognormal(0, 0.06, REPLICATES) for _ in range(2))
             pair = base.tolist(), (this * (1.5 if version >= step else 1.0)).tolist()
-            [estimate] = compare_launches([pair], 1 - LEVEL)
+            [estimate] = compare_launches([pair], 1 - ERROR_RATE)
             return times(estimate.low, estimate.high, ratio=estimate.ratio)
 
-        found = simulate(draw, 11)
+        found, _, _ = bisect(draw, 11)
         right += found == [(step - 1, step)]
         wrong += any(not before < step <= after for before, after in found)
     assert right >= 55 and wrong <= 2, (right, wrong)

@@ -14,7 +14,6 @@ from harness.config.plan import Facts, Plan
 from harness.config.planner import plan_run
 from harness.errors import InputError
 from harness.schema.bisection_records import Aspect
-from harness.search.bisect.environments import name_environments
 from harness.search.bisect.observe import name_cells
 from harness.search.bisect.subject import BisectSubject, choose_target, derive_matrix, environment_at, environment_of
 from harness.worker import protocol
@@ -32,8 +31,8 @@ def shipped(root: Path) -> Matrix:
     return load_matrix(root / "matrix.yaml")[0]
 
 
-def derive(matrix: Matrix, subject: BisectSubject, factor: int = 1) -> Matrix:
-    return derive_matrix(matrix, choose_target(subject, matrix, {}), ["2.1.0", "2.3.1"], factor, 20)
+def derive(matrix: Matrix, subject: BisectSubject) -> Matrix:
+    return derive_matrix(matrix, choose_target(subject, matrix, {}), ["2.1.0", "2.3.1"])
 
 
 def plan(matrix: Matrix, subject: BisectSubject, gpus: int = 0) -> Plan:
@@ -77,25 +76,19 @@ def test_an_operator_is_asked_by_its_name_or_by_one_of_its_workloads(
 
 
 def test_a_derived_matrix_can_be_written_and_read(shipped: Matrix) -> None:
-    for matrix in (derive(shipped, SUBJECT), derive(shipped, replace(SUBJECT, target="math"), 4)):
+    for matrix in (derive(shipped, SUBJECT), derive(shipped, replace(SUBJECT, target="math"))):
         assert parse_matrix(matrix_text(matrix)) == matrix
 
 
 @pytest.mark.parametrize(
-    ("changes", "factor", "trials"),
-    [
-        ({}, 1, (100, 10)),
-        ({}, 4, (400, 40)),
-        ({}, 40, (1000, 400)),
-        ({"trials": 7}, 2, (14, 20)),
-        ({"what": Aspect.LATENCY}, 1, (2, 0)),
-    ],
+    ("changes", "trials", "replicates"),
+    [({}, (100, 10), 1), ({"trials": 7}, (7, 10), 1), ({"what": Aspect.LATENCY}, (2, 0), 12)],
 )
-def test_each_look_has_more_trials_and_times_need_none(
-    shipped: Matrix, changes: dict[str, Any], factor: int, trials: tuple[int, int]
+def test_a_look_has_the_trials_that_are_asked_for_and_times_need_none(
+    shipped: Matrix, changes: dict[str, Any], trials: tuple[int, int], replicates: int
 ) -> None:
-    matrix = derive(shipped, replace(SUBJECT, **changes), factor)
-    assert (matrix.workloads[0].trials, matrix.workloads[0].extra_trials) == trials and matrix.launches == 20
+    matrix = derive(shipped, replace(SUBJECT, **changes))
+    assert (matrix.workloads[0].trials, matrix.workloads[0].extra_trials) == trials and matrix.launches == replicates
 
 
 def test_sources_of_other_devices_are_not_compiled_in_every_version(shipped: Matrix) -> None:
@@ -133,15 +126,9 @@ def test_what_the_matrix_lacks_is_refused(shipped: Matrix, changes: dict[str, An
     assert said in str(caught.value)
 
 
-def test_environments_that_the_matrix_names_are_known_by_all_their_ids(shipped: Matrix) -> None:
-    assert name_environments(shipped) == {
-        f"torch{version}-{index}-py311" for version in ("2.1.0", "2.5.0") for index in ("cu121", "pypi")
-    }
-
-
 def test_of_a_package_pytorch_is_held(shipped: Matrix) -> None:
     subject = replace(SUBJECT, good="1.0", bad="3.0", component="demo", held="2.5.0")
-    matrix = derive_matrix(shipped, subject, ["1.0", "2.0"], 1, 20)
+    matrix = derive_matrix(shipped, subject, ["1.0", "2.0"])
     good, other = matrix.environments
     assert good.torch == other.torch == "2.5.0" and good.packages == ["demo==1.0"] and other.packages == ["demo==2.0"]
     assert matrix.is_baseline(good)

@@ -25,7 +25,7 @@ from harness.schema.records import ValidationRecord
 from harness.schema.run_records import Cell, Fallback
 from harness.schema.storage import load_record, save_record
 from harness.search.bisect import observe
-from harness.search.bisect.probes import Probes
+from harness.search.bisect.steps import Probes
 from harness.search.times import read_medians
 from reports.render.bisection import (
     describe_cell,
@@ -88,9 +88,13 @@ def timed(version: str, verdict: ProbeVerdict, ratio: float, low: float, high: f
     return probe(version, verdict, 0, cells=[CellSeen(cell="small-fp32/cpu", status="ok", min_effect=0.05, **values)])
 
 
+def known(*probes: Probe, **changes: Any) -> Probes:
+    return Probes(question(**changes), {each.version: each for each in probes})
+
+
 def conclude(*probes: Probe, **changes: Any) -> BisectionRecord:
     """What follows from these, of all releases; of the others nothing was asked."""
-    return Probes(question(**changes), list(probes)).conclude()
+    return known(*probes, **changes).conclude()
 
 
 def one_step() -> BisectionRecord:
@@ -155,12 +159,12 @@ def test_ends_that_are_alike_leave_the_other_question() -> None:
 
 
 def test_a_version_is_asked_between_those_that_differ_and_judged_by_its_neighbours() -> None:
-    probes = Probes(question(), [probe("2.1.0", GOOD, 0), probe("2.5.0", BAD, 20)])
+    probes = known(probe("2.1.0", GOOD, 0), probe("2.5.0", BAD, 20))
     assert probes.next_version() == "2.3.0"
     left, right = probes.find_neighbours("2.3.0")
     assert (left.version, right.version) == ("2.1.0", "2.5.0")
     for passed, verdict in ((0, GOOD), (20, BAD), (10, NEITHER)):
-        assert probes.find_verdict(probe("2.3.0", GOOD, passed).cells, left, right) is verdict
+        assert probes.find_verdict("2.3.0", probe("2.3.0", GOOD, passed).cells) is verdict
 
 
 def test_a_time_is_never_shown_without_its_interval_and_count() -> None:

@@ -14,21 +14,19 @@ from harness.cluster.campaign import JobState, JobStatus
 from harness.cluster.shards import Shard, plan_shards
 from harness.config.matrix import load_matrix
 from harness.errors import InfrastructureError, InputError
-from harness.preflight import memory
 from tests.unit.sharded import GPU, lay_out, planned
 
 
 @dataclass
 class Squeue:
-    """`lines`: what squeue lists; `memory`: what sinfo does; `said`: what was asked of Slurm."""
+    """`lines`: what squeue lists; `said`: what was asked of Slurm."""
 
     lines: str = ""
-    memory: str = "1\n"
     said: list[tuple[str, ...]] = field(default_factory=list)
 
     def answer(self, *words: str) -> str:
         self.said.append(words)
-        return self.memory if words[0] == "sinfo" else self.lines
+        return self.lines
 
 
 @pytest.fixture
@@ -95,42 +93,10 @@ def test_a_controller_that_starts_again_is_waited_for(monkeypatch: pytest.Monkey
         slurm.Slurm({}).states(["8"])
 
 
-def test_a_shard_asks_for_the_memory_that_it_is_expected_to_need(root: Path, squeue: Squeue) -> None:
-    [shard] = planned(root, "two")
-    assert shard.memory_mib is not None and shard.memory_mib > 8 << 10
-    assert "mem" not in slurm.Slurm({})._asked(shard), "Slurm does not know what its nodes have"
-    squeue.memory = "512000\n64000\n"
-    engine = slurm.Slurm({"partition": "p"})
-    assert engine._asked(shard)["mem"] == f"{shard.memory_mib}M" and squeue.said[-1][-1] == "--partition=p"
-    squeue.memory = "9000\n"
-    assert slurm.Slurm({})._asked(replace(shard, memory_mib=20_000))["mem"] == "9000M", "there is no larger node"
-    for own in ({"mem": "1G"}, {"mem-per-cpu": "1G"}, {"mem": False}):
-        asked = slurm.Slurm(own)._asked(shard)
-        assert {name: value for name, value in asked.items() if name.startswith("mem") and value} == {
-            name: value for name, value in own.items() if value
-        }
-
-
-def test_memory_is_expected_by_the_largest_workload_and_the_outputs_of_all_environments(root: Path) -> None:
-    matrix, _ = load_matrix(root / "matrix.yaml")
-    wide = matrix.workloads[0].model_copy(
-        update={"name": "wide", "shape": matrix.workloads[0].shape.model_copy(update={"batch": 64, "seq_len": 8192})}
-    )
-    both = matrix.model_copy(update={"workloads": [*matrix.workloads, wide]})
-    more = both.model_copy(update={"environments": matrix.environments * 3})
-    kernel, of = matrix.kernels[0], memory.expected_mib
-    small = of(matrix, kernel, "cpu", ())
-    assert small == of(both, kernel, "cpu", ["w"])
-    assert of(both, kernel, "cpu", ["wide-fp32"]) == of(both, kernel, "cpu", ())
-    assert of(more, kernel, "cpu", ()) - of(both, kernel, "cpu", ()) == 2 * (memory.ARRAY_BYTES >> 20)
-    tensor = 64 * 8192 * 64 * 4 >> 20
-    assert of(both, kernel, "cuda", ()) >= memory.BESIDE_MIB["cuda"] + 4 * tensor
-
-
 def test_an_option_of_sbatch_that_is_false_is_not_passed_on(root: Path, squeue: Squeue) -> None:
     [shard] = planned(root, "two")
-    assert slurm.Slurm({})._asked(shard)["exclusive"] is True
-    assert "exclusive" not in slurm.Slurm({"exclusive": False})._asked(shard)
+    assert slurm.Slurm({}).list_options(shard)["exclusive"] is True
+    assert "exclusive" not in slurm.Slurm({"exclusive": False}).list_options(shard)
     with pytest.raises(InputError, match="option array of sbatch: a shard has its own"):
         slurm.Slurm({"array": "0-3"})
 

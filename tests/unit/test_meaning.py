@@ -13,8 +13,8 @@ from harness.run.pairwise import compare_outputs
 from harness.schema.bisection_records import CellSeen
 from harness.schema.records import RecipeResult, TruthDifference, ValidationRecord
 from harness.schema.run_records import WorkloadInfo
-from harness.search.bisect.compare import find_differing
-from harness.search.bisect.sketches import sketch, sketch_truths, sketches_differ
+from harness.search.bisect.observe import sketch
+from harness.search.bisect.steps import find_differing, truths_differ
 from harness.worker import protocol
 from harness.worker.meaning import AMPLIFIED, RESOLUTION, float64_difference, resolution_of
 from harness.worker.protocol import DifferenceKind
@@ -231,9 +231,7 @@ def test_a_gate_does_not_pass_what_nothing_in_the_run_can_judge(tmp_path: Path) 
 
 
 def seen(truth: np.ndarray) -> CellSeen:
-    truths = sketch_truths({"independent/0/truth": truth, "independent/0/kernel": truth})
-    assert list(truths) == ["independent/0/truth"]
-    return CellSeen(cell="k/w/cpu", status="ok", truths=truths)
+    return CellSeen(cell="k/w/cpu", status="ok", truths={"independent/0/truth": sketch(truth)})
 
 
 def test_a_bisection_tells_versions_apart_by_what_they_compute() -> None:
@@ -244,6 +242,6 @@ def test_a_bisection_tells_versions_apart_by_what_they_compute() -> None:
     assert apart == [["k/w/cpu"], []]
     hole = values.copy()
     hole[0, 0] = np.nan
-    assert sketches_differ({"x": sketch(values)}, {"x": sketch(hole)})
-    assert sketches_differ({"x": sketch(values)}, {"x": sketch(values.T)})
-    assert not sketches_differ({"x": sketch(values)}, {"y": sketch(other)})
+    assert truths_differ({"x": sketch(values)}, {"x": sketch(hole)})
+    assert truths_differ({"x": sketch(values)}, {"x": sketch(values.T)})
+    assert not truths_differ({"x": sketch(values)}, {"y": sketch(other)})

@@ -184,19 +184,6 @@ def test_what_is_not_of_one_run_is_not_put_together(
         collect([(shard, run) for shard in shards if (run := shard.run())], into, [], Selection(), "d")
 
 
-def test_runs_that_a_shard_began_elsewhere_leave_no_scratch(root: Path) -> None:
-    [shard] = planned(root, "two")
-    run = finish(shard)
-    other = run.folder.with_name("20251231-000000-y")
-    unborn = run.folder.with_name("20251231-000001-z")
-    (other / "scratch").mkdir(parents=True)
-    (unborn / "scratch").mkdir(parents=True)
-    (other / "run.json").write_text(run.run_path().read_text())
-    collect([(shard, run)], Run(root / "into"), [], Selection(), "d")
-    assert [path.name for path in other.iterdir()] == ["run.json"], "its records stay"
-    assert not unborn.exists()
-
-
 def test_a_damaged_record_stops_it(root: Path) -> None:
     [shard] = planned(root, "two")
     run = finish(shard)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
-from harness.run.pairwise import load_arrays
-from harness.schema.bisection_records import Aspect, CellSeen, Question, Rate
+import numpy as np
+
+from harness.run.pairwise import load_arrays, output_of_truth
+from harness.schema.bisection_records import Aspect, CellSeen, Question, Rate, TruthSketch
 from harness.schema.records import RecipeResult, TargetResult, ValidationRecord
 from harness.schema.run_records import Cell, KernelInfo
 from harness.schema.storage import Run
-from harness.search.bisect.compare import LEVEL
-from harness.search.bisect.sketches import sketch_truths
+from harness.search.bisect.steps import ERROR_RATE
 from harness.search.times import Place, Rounds, compare_rounds, read_medians
 from harness.stats.medians import COLD
 from harness.worker import protocol
+
+SEED = 20241128  # of the directions
 
 
 def name_cells(cells: Iterable[Cell], kernels: Sequence[KernelInfo], environment: str, target: str) -> dict[str, Cell]:
@@ -42,7 +46,7 @@ def observe(run: Run, environment: str, question: Question) -> list[CellSeen]:
         times = read_medians(run.launches(), question.target)
         effect = record.thresholds.min_effect
         return [
-            time_cell(name, times, cell, record.baseline, 1 - LEVEL / len(cells), effect(cell.device))
+            time_cell(name, times, cell, record.baseline, 1 - ERROR_RATE / len(cells), effect(cell.device))
             for name, cell in cells.items()
         ]
     validations = {(v.environment, v.kernel, v.workload, v.device): v for v in run.validations()}
@@ -51,8 +55,9 @@ def observe(run: Run, environment: str, question: Question) -> list[CellSeen]:
         validation = validations.get((environment, cell.kernel, cell.workload, cell.device))
         seen = rate_cell(name, validation, question.target)
         if validation is not None and validation.arrays and seen.rates and cell.workload in record.problems:
-            truths = sketch_truths(load_arrays(run.folder / validation.arrays))
-            seen = replace(seen, truths=truths)
+            arrays = load_arrays(run.folder / validation.arrays)
+            is_truth = {name: output_of_truth(name.split("/", 2)[2]) is not None for name in arrays}
+            seen = replace(seen, truths={name: sketch(array) for name, array in arrays.items() if is_truth[name]})
         found.append(seen)
     return found
 
@@ -107,3 +112,22 @@ def count_passed(record: ValidationRecord, recipe: RecipeResult, result: TargetR
     other_bits = result.repeats_differ if record.deterministic and result.target == protocol.KERNEL else 0
     faults = max(other_bits, result.inputs_mutated, result.unwritten_trials)
     return Rate(passed=max(0, min(passed, recipe.trials - faults)), trials=recipe.trials)
+
+
+def sketch(array: np.ndarray) -> TruthSketch:
+    """Sketch a float64 result: its shape, where it has NaN and infinities, and the projection of its finite values on
+    a random direction, over the square root of their number.
+
+    Results are large and lie in the runs. Of two that are equal to within rounding a projection is equal, too; of two
+    that differ in as little as one element it is not.
+    """
+    is_finite = np.isfinite(array)
+    values = np.where(is_finite, array, 0.0).reshape(-1)
+    kinds = np.nan_to_num(np.where(is_finite, 0.0, array), nan=2.0, posinf=1.0, neginf=-1.0)
+    direction = np.random.Generator(np.random.PCG64(SEED)).standard_normal(values.size)
+    return TruthSketch(
+        shape=list(array.shape),
+        nonfinite_sha256=hashlib.sha256(kinds.tobytes()).hexdigest(),
+        projection=float(values @ direction) / max(1, values.size) ** 0.5,
+        largest=float(np.abs(values).max(initial=0.0)),
+    )

@@ -1,4 +1,4 @@
-"""The releases that a package index has between two, and why some of them cannot be installed here."""
+"""The releases that a package index has between two, and why some of them cannot be installed here. Pure."""
 
 from __future__ import annotations
 
@@ -19,13 +19,10 @@ NAMES = {"": "a release", NIGHTLY: "a nightly", CANDIDATE: "a release candidate"
 
 def parse_ends(good: str, bad: str) -> tuple[Version, Version]:
     """Parse both ends. InputError where these are no two versions, the earlier first."""
-    ends = []
-    for option, text in (("--good", good), ("--bad", bad)):
-        try:
-            ends.append(Version(text))
-        except InvalidVersion:
-            raise InputError(f"{option} {text}: not a version", "give a release, such as 2.5.0, or a nightly") from None
-    first, last = ends
+    try:
+        first, last = Version(good), Version(bad)
+    except InvalidVersion as error:
+        raise InputError(f"{error}: not a version", "give releases, such as 2.5.0, or nightlies") from None
     if first >= last:
         remedy = "exchange them" if first > last else "give two of them"
         raise InputError(f"--good {good} --bad {bad}: the good one must be the earlier", remedy)
@@ -63,8 +60,8 @@ def releases_between(
             continue
         public = Version(version.public)
         kind = channel(str(public))
-        wanted = kind in kinds and (bool(kind) or not version.is_prerelease)
-        if name != package or item.yanked or not wanted or not first <= public <= last:
+        is_wanted = kind in kinds and (bool(kind) or not version.is_prerelease)
+        if name != package or item.yanked or not is_wanted or not first <= public <= last:
             continue
         problem = ""
         if has_local and version.local != spec.cuda_tag:

@@ -17,7 +17,7 @@ from harness.schema.records import Device
 from harness.schema.run_records import Selection
 from harness.worker import protocol
 
-MOST_TRIALS = 1000  # which later looks do not exceed
+REPLICATES = 12  # of each version, where times are asked for
 TIMED_TRIALS = 2  # where times are asked for, outputs are only checked
 
 
@@ -106,31 +106,31 @@ def choose_target(subject: BisectSubject, matrix: Matrix, files: Mapping[str, Se
     return replace(subject, target=target, kernels=tuple(names))
 
 
-def _scale(item: Any, subject: BisectSubject, factor: int) -> Any:
-    """Return a workload, kernel or operator with the trials of a look."""
-    changes = {"trials": TIMED_TRIALS, "extra_trials": 0}
-    if subject.what is Aspect.CORRECTNESS:
-        wanted = {"trials": subject.trials or item.trials, "extra_trials": getattr(item, "extra_trials", 0)}
-        changes = {name: min(factor * count, max(count, MOST_TRIALS)) for name, count in wanted.items()}
+def _set_trials(item: Any, subject: BisectSubject) -> Any:
+    """Return a workload, kernel or operator with the trials that are asked for."""
+    changes: dict[str, int] = {}
+    if subject.what is Aspect.LATENCY:
+        changes = {"trials": TIMED_TRIALS, "extra_trials": 0}
+    elif subject.trials is not None:
+        changes = {"trials": subject.trials}
     return item.model_copy(update={name: count for name, count in changes.items() if hasattr(item, name)})
 
 
-def derive_matrix(
-    matrix: Matrix, subject: BisectSubject, versions: Sequence[str], factor: int, replicates: int
-) -> Matrix:
-    """Return the matrix of one look: these versions, with `factor` times the trials. The first is the baseline."""
+def derive_matrix(matrix: Matrix, subject: BisectSubject, versions: Sequence[str]) -> Matrix:
+    """Return the matrix of one look at these versions. The first is the baseline."""
+    replicates = REPLICATES if subject.what is Aspect.LATENCY else 1
     environments = [environment_at(matrix, subject, version) for version in versions]
     changes: dict[str, Any] = {
         "baseline": environments[0].id(),
         "environments": environments,
         # Sources of other devices would be compiled for nothing.
         "kernels": [
-            _scale(kernel.on_devices(subject.devices), subject, factor)
+            _set_trials(kernel.on_devices(subject.devices), subject)
             for kernel in matrix.kernels
             if kernel.name in subject.kernels
         ],
-        "operators": [_scale(operator, subject, factor) for operator in matrix.operators],
-        "workloads": [_scale(workload, subject, factor) for workload in matrix.workloads],
+        "operators": [_set_trials(operator, subject) for operator in matrix.operators],
+        "workloads": [_set_trials(workload, subject) for workload in matrix.workloads],
         "launches": replicates,
         "most_launches": replicates,
     }
