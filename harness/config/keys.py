@@ -58,7 +58,6 @@ KINDS: Mapping[str, JobKind] = {
         tasks=("conditions", "weigh", "library"),
         modules=(
             "experiments/conditions.py",
-            "experiments/jobs.py",
             "experiments/condition_list.py",
             "experiments/probes.py",
             "stats/shrink.py",
@@ -67,7 +66,7 @@ KINDS: Mapping[str, JobKind] = {
     ),
     "checkers": JobKind(
         tasks=("check",),
-        modules=("experiments/checkers.py", "experiments/executable.py", "experiments/findings.py", *ASKS),
+        modules=("experiments/checkers.py", "experiments/findings.py", *ASKS),
     ),
     "compiled": JobKind(tasks=("compiled",), modules=("experiments/compiled.py", *ASKS)),
     "profile": JobKind(tasks=("profile",), modules=("experiments/profile.py", *ASKS)),

@@ -7,17 +7,16 @@ written: in every environment of the run, on every workload. Beyond validation t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
+from harness.experiments.conditions import ConditionsRun
 from harness.experiments.plan import choose_trials, results_of
-from harness.experiments.run import Experiment, plan_conditions, run_experiment
 from harness.progress import Display
 from harness.run.context import Context
 from harness.run.validate import run_validations
-from harness.schema.environment_records import BuildRecord
 from harness.schema.experiment_records import ConditionResult, ConditionsExperiment, ConditionsRecord
-from harness.schema.records import DEVICES, LaunchRecord, ValidationRecord
+from harness.schema.records import DEVICES, ValidationRecord
 from harness.schema.run_records import Cell
 from harness.schema.storage import Run, load_record
 from harness.worker import protocol
@@ -25,35 +24,30 @@ from harness.worker import protocol
 EXPERIMENTS: tuple[ConditionsExperiment, ...] = ("repeat", "poison")
 TRIALS = 2
 NOT_TRIED = (protocol.NOT_RUN, protocol.UNSUPPORTED)
-Faulty = BuildRecord | ValidationRecord | ConditionsRecord | LaunchRecord
 
 
 def find_refusals(run: Run) -> dict[str, str]:
     """Return, by kernel, why its time does not count; kernels that nothing speaks against are absent."""
-    found: dict[str, str] = {}
-    for record, stage, message in _list_faults(run):
-        found.setdefault(record.kernel, f"{stage} in {record.environment}: {message}")
-    return found
-
-
-def _list_faults(run: Run) -> Iterator[tuple[Faulty, str, str]]:
-    for build in run.builds():
-        if build.status != protocol.OK:
-            yield build, "build", build.message
+    faults: list[tuple[Any, str, str]] = [
+        (build, "build", build.message) for build in run.builds() if build.status != protocol.OK
+    ]
     for validation in run.validations():
+        differs = any(target.repeats_differ for _, target in results_of(validation).values())
         if validation.status != protocol.OK:
-            yield validation, "correctness", validation.message
-        elif any(target.repeats_differ for _, target in results_of(validation).values()):
-            yield validation, "repeat", "other bits when run again"
-    for experiment in sorted(
-        run.experiments(ConditionsRecord), key=lambda record: EXPERIMENTS.index(record.experiment)
-    ):
-        if fault := find_fault(experiment):
-            yield experiment, experiment.experiment, fault
+            faults.append((validation, "correctness", validation.message))
+        elif differs:
+            faults.append((validation, "repeat", "other bits when run again"))
+    for name in EXPERIMENTS:
+        made = (record for record in run.experiments(ConditionsRecord) if record.experiment == name)
+        faults += [(record, name, fault) for record in made if (fault := find_fault(record))]
     for launch in run.launches():
         for outcome in (launch, *launch.timings):
             if outcome.status != protocol.OK or getattr(outcome, "correct", None) is False:
-                yield launch, "time", outcome.message or "its output was not the validated one"
+                faults.append((launch, "time", outcome.message or "its output was not the validated one"))
+    refused: dict[str, str] = {}
+    for record, stage, message in faults:
+        refused.setdefault(record.kernel, f"{stage} in {record.environment}: {message}")
+    return refused
 
 
 def find_fault(record: ConditionsRecord) -> str:
@@ -80,21 +74,19 @@ def admit(context: Context, display: Display) -> dict[str, str]:
     for device in DEVICES:
         refused = find_refusals(context.run)
         cells = [cell for cell in context.plan.cells if cell.device == device and cell.kernel not in refused]
-        steps = [step for cell in cells if (step := _plan_step(context, cell)) is not None]
-        run_validations(context, device, [partial(_make, context, display, step) for step in steps])
+        run_validations(context, device, [partial(_try, context, display, cell) for cell in cells])
     refused = find_refusals(context.run)
     for kernel, why in refused.items():
         display.note(f"not timed: {kernel}: {why}")
     return refused
 
 
-def _plan_step(context: Context, cell: Cell) -> Experiment | None:
+def _try(context: Context, display: Display, cell: Cell) -> None:
     validation = load_record(context.run.validation_path(cell), ValidationRecord)
     recipes = (*protocol.RECIPES, *protocol.EXTRA_RECIPES)
     trials = {recipe: choose_trials(recipe, [validation], TRIALS) for recipe in recipes}
-    return plan_conditions(context, cell, EXPERIMENTS, trials)
-
-
-def _make(context: Context, display: Display, experiment: Experiment) -> None:
-    run_experiment(context, experiment)
-    display.note(f"tried {experiment.what}")
+    for name in EXPERIMENTS:
+        experiment = ConditionsRun(context=context, cell=cell, experiment=name, trials=trials)
+        if not experiment.is_recorded:
+            experiment.run()
+            display.note(f"tried {name}: {cell.id}")

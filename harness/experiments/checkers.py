@@ -8,22 +8,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+from harness.config import shipped
 from harness.experiments import findings as parse
-from harness.experiments.executable import call_request, call_task, driver_sha256, unavailable
+from harness.experiments.base import CellExperiment
+from harness.experiments.factors import no_entry_point
 from harness.experiments.plan import failing_trials
-from harness.run.context import Context, answer_of, checked
-from harness.run.device import check_device
-from harness.run.folders import now_utc
-from harness.run.requests import EXPECTED_RECIPE
+from harness.run.build import kernel_files
+from harness.run.context import checked
+from harness.run.device import run_task
+from harness.run.requests import EXPECTED_RECIPE, workload_request
+from harness.schema.environment_records import BuildRecord
 from harness.schema.experiment_records import CheckerFinding, CheckerResult, CheckersRecord
 from harness.schema.records import Device, ValidationRecord
-from harness.schema.run_records import Cell, WorkloadInfo
+from harness.schema.run_records import WorkloadInfo
 from harness.schema.storage import load_record
 from harness.worker import protocol, wire
 
+DRIVER = "csrc/probes/attention_call.cpp"
 MOST_FLOPS: dict[Device, float] = {"cpu": 2e9, "cuda": 3e8}  # of a call; a checker slows it by ten to a thousand
 RUN_S = 60.0
 TOTAL_S = 1500.0
@@ -48,47 +54,100 @@ COMPUTE = {"memcheck": "out_of_bounds", "racecheck": "race", "initcheck": "unini
 
 
 def run_of(printed: wire.CheckResult, tool: str, fault: str) -> wire.Called | None:
+    """Return a tool's run, or its control's."""
     return next((run for run in printed.runs if (run.tool, run.fault) == (tool, fault)), None)
 
 
-def checkers_key(context: Context, cell: Cell) -> str:
-    """Digest of all that determines what the tools find."""
-    return context.key("checkers", **vars(cell), asked=[*inputs_of(context, cell), driver_sha256(context)])
-
-
-def inputs_of(context: Context, cell: Cell) -> tuple[str, int]:
-    """(recipe, trial) of the first inputs on which the kernel fails in validation; else of the very first."""
-    path = context.run.validation_path(cell)
-    record = load_record(path, ValidationRecord) if path.is_file() else None
-    recipes = [recipe.recipe for recipe in record.recipes] if record is not None else []
-    failing = ((recipe, trial) for recipe in recipes if record for trial in failing_trials(record, recipe))
-    return next(failing, (EXPECTED_RECIPE, 0))
-
-
-def run_checkers(context: Context, cell: Cell) -> CheckersRecord:
+@dataclass(frozen=True, kw_only=True)
+class CheckersExperiment(CellExperiment):
     """Every tool of the cell's device on one trial's inputs: of one that fails, if any does."""
-    plan = context.plan
-    workload = plan.workload(cell.workload)
-    identity: dict[str, Any] = {**vars(cell), "key": checkers_key(context, cell), "started_utc": now_utc()}
-    if reason := unavailable(context, cell):
-        return CheckersRecord(**identity, status=protocol.NOT_RUN, message=reason, duration_s=0)
-    recipe, trial = inputs_of(context, cell)
-    request, reads = call_request(context, cell, called_shape(workload, cell.device), recipe, trial, RUN_S)
-    answer = answer_of(context, call_task(context, cell, "check", request, reads, TOTAL_S))
-    if cell.device == "cuda":
-        check_device(context, cell.environment)
-    identity["duration_s"] = round(answer.ended.duration_s, 3)
-    printed = checked(wire.CheckResult, answer, "the checkers' process")
-    outcome = vars(printed.ended())
-    if not isinstance(printed, wire.CheckResult) or printed.status != protocol.OK:
-        return CheckersRecord(**identity, **outcome)
-    free = FREE_ARITHMETIC & set(request.flags.cxx)
-    results = cuda_results(printed) if cell.device == "cuda" else cpu_results(printed, free_arithmetic=bool(free))
-    return CheckersRecord(**identity, **outcome, results=results)
+
+    name = "checkers"
+    record = CheckersRecord
+
+    @property
+    def key(self) -> str:
+        driver = shipped.located(self.context.root, DRIVER)
+        source = protocol.sha256_file(str(driver)) if driver.is_file() else ""
+        return self.context.key("checkers", **vars(self.cell), asked=[*self.find_inputs(), source])
+
+    def find_inputs(self) -> tuple[str, int]:
+        """Return recipe and trial of the first inputs on which the kernel fails in validation; else of the very
+        first."""
+        path = self.context.run.validation_path(self.cell)
+        if path.is_file():
+            record = load_record(path, ValidationRecord)
+            for recipe in record.recipes:
+                for trial in failing_trials(record, recipe.recipe):
+                    return recipe.recipe, trial
+        return EXPECTED_RECIPE, 0
+
+    def find_obstacle(self) -> str:
+        """Return why the kernel cannot be called from an executable, or ''."""
+        if reason := no_entry_point(self.context.kernel(self.cell.kernel)):
+            return reason
+        if self.context.plan.workload(self.cell.workload).has_options:
+            return "its workload has options or gradients, and the executable calls attention_forward alone"
+        if self.build.status != protocol.OK:
+            return f"its build is {self.build.status.replace('_', ' ')}: {self.build.message}"
+        return ""
+
+    def measure(self) -> dict[str, Any]:
+        if reason := self.find_obstacle():
+            return {"status": protocol.NOT_RUN, "message": reason, "duration_s": 0.0}
+        context, cell = self.context, self.cell
+        request, reads = self._ask()
+        task = context.task("check", request, cell.environment, self.about, timeout_s=TOTAL_S, reads=reads)
+        answer = run_task(context, task, cell.device)
+        printed = checked(wire.CheckResult, answer, "the checkers' process")
+        fields = {**vars(printed.ended()), "duration_s": round(answer.ended.duration_s, 3)}
+        if isinstance(printed, wire.CheckResult) and printed.status == protocol.OK:
+            is_free = bool(FREE_ARITHMETIC & set(request.flags.cxx))
+            on_cpu = cell.device == "cpu"
+            fields["results"] = cpu_results(printed, free_arithmetic=is_free) if on_cpu else cuda_results(printed)
+        return fields
+
+    def _ask(self) -> tuple[wire.CallRequest, tuple[Path, ...]]:
+        """Return what the task needs to call the C entry point from an executable, and the files that it reads."""
+        context, cell, plan, root = self.context, self.cell, self.context.plan, self.context.root
+        driver, built, own = shipped.located(root, DRIVER), self.build, context.sources[cell.kernel]
+        sources = [shipped.located(root, name) for name in own[cell.device]]
+        objects = [context.build_folder(built, built.key) / "out" / name for name in built.own_objects]
+        files = kernel_files(root, context.kernel(cell.kernel), own, cell.device)
+        workload, (recipe, trial) = plan.workload(cell.workload), self.find_inputs()
+        batch, heads = called_shape(workload, cell.device)
+        request = wire.CallRequest(
+            device=cell.device,
+            driver=str(driver),
+            sources=list(map(str, sources)),
+            objects=list(map(str, objects)),
+            include_dirs=list(map(str, (*shipped.include_folders(root), *(each.parent for each in sources)))),
+            flags=flags_of(built),
+            workload=workload_request(context, workload),
+            batch=batch,
+            heads=heads,
+            recipe=recipe,
+            trial=trial,
+            seed=plan.seed,
+            threads=plan.threads_in(cell.environment),
+            run_s=RUN_S,
+        )
+        return request, (driver, *(shipped.located(root, name) for name in files), *objects)
+
+
+def flags_of(built: BuildRecord) -> wire.FlagsRequest:
+    """Return the kernel's own flags and tunables, by compiler, and the language and ABI that PyTorch's helper chose."""
+    flags: dict[str, list[str]] = {"cxx": [], "nvcc": [], "ld": []}
+    for entry in built.flags:
+        kind, _, flag = entry.partition(": ")
+        flags[kind].append(flag)
+    chosen = dict.fromkeys(re.findall(r"-std=c\+\+\w+|-D_GLIBCXX_USE_CXX11_ABI=\d", built.build_ninja))
+    flags["cxx"] = [*(chosen or ["-std=c++17"]), *flags["cxx"]]
+    return wire.FlagsRequest(**flags)
 
 
 def called_shape(workload: WorkloadInfo, device: Device) -> tuple[int, int]:
-    """(batch, heads) of the call: the workload's own, halved until a checker can afford it; rows stay as they are."""
+    """Return batch and heads of the call: the workload's own, halved until a checker can afford it."""
     batch, heads = workload.batch or 1, workload.heads or 1
     flops = (workload.flops or 0.0) / (batch * heads)
     while flops * batch * heads > MOST_FLOPS[device] and batch * heads > 1:
@@ -124,7 +183,7 @@ def _sanitized(
     findings_in: Callable[[str], list[CheckerFinding]],
     expected: str,
 ) -> CheckerResult:
-    """One tool's result from its run and its control."""
+    """Return one tool's result from its run and its control."""
     run, control = (run_of(printed, runs_as, fault) for fault in ("", planted))
     if run is None or control is None:
         return _not_built(printed, tool, build)
@@ -156,7 +215,7 @@ def _concluded(
 
 
 def outcome_of(run: wire.Called, findings: list[CheckerFinding], control_found: bool) -> tuple[Any, str]:
-    """(status, message) of a tool."""
+    """Return status and message of a tool."""
     if findings:
         return protocol.WRONG, "; ".join(f"{f.kind.replace('_', ' ')}: {f.text}" for f in findings[:3])
     if run.returncode is None:
@@ -187,7 +246,7 @@ def _not_built(printed: wire.CheckResult, tool: str, build: str) -> CheckerResul
 
 
 def _auto_var_init(printed: wire.CheckResult, free_arithmetic: bool) -> CheckerResult:
-    """Two builds that differ only in what automatic variables hold before they are set: bits that differ read one."""
+    """Compare two builds that differ only in what automatic variables hold before they are set."""
     tool = "auto_var_init"
     if free_arithmetic:
         message = "its flags let the compiler change results, so two builds may differ for that"

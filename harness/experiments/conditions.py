@@ -1,27 +1,26 @@
 """The experiments that run the kernel under changed conditions: poison, call order, inputs, repeat.
 
-The conditions of all experiments on a cell go into one list of jobs, since starting PyTorch costs more than most of
-them. A process runs jobs until it ends; what a crash took with it is known by what is missing, and the rest goes on in
-a fresh one. Then a process that never loads the kernel weighs what was left.
+A process runs one job after another until it ends; what a crash took with it is known by what is missing, and the rest
+goes on in a fresh one. Then a process that never loads the kernel weighs what was left.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from harness.executors import Answer, Task
-from harness.experiments.condition_list import sized
-from harness.experiments.jobs import MOST_BYTES, Job, Trials, in_processes, jobs_of, merge
-from harness.experiments.probes import FOLDER, SITES, SOURCES, build_probe
+from harness.experiments.base import CellExperiment
+from harness.experiments.condition_list import SAME_CALLS, conditions_of, size_conditions, sized
+from harness.experiments.probes import FOLDER, SOURCES, build_probe
 from harness.run.context import Context, answer_of, checked, failure, fields_of
 from harness.run.device import check_device
-from harness.run.folders import now_utc
 from harness.run.requests import files_of, kernel_request, workload_request
 from harness.schema.experiment_records import Condition, ConditionResult, ConditionsExperiment, ConditionsRecord
-from harness.schema.records import Outcome, Status
+from harness.schema.records import Outcome
 from harness.schema.run_records import Cell
 from harness.stats.shrink import MOST_ROUNDS, MOST_TRIED, own_sizes, points_of, shrink
 from harness.worker import codec, protocol, wire
@@ -31,190 +30,240 @@ MOST_ENDS_BY_SIZE = 16  # the same where their sizes differ: at some it may cras
 MOST_HANGS = 2  # each costs its whole time limit
 TIMEOUT_S = 300.0
 TUNABLES = "GLIBC_TUNABLES"
+REPEATS = 2
+PATIENCE_S = {"repeat": 4.0, "others": 1.0}  # after which a condition of a slow kernel is left with the calls it had
+MOST_BYTES = 256 << 20  # of outputs that are kept until they are weighed
+Trials = Mapping[str, tuple[int, ...]]  # of each recipe
 
 
-def conditions_key(context: Context, cell: Cell, jobs: Sequence[Job]) -> str:
-    """Digest of all that determines an experiment's outcome."""
-    asked = [
-        [[asdict(job.condition), list(job.trials), job.repeats] for job in jobs],
-        [protocol.sha256_file(str(FOLDER / source)) for source in SOURCES.values()],
-    ]
-    return context.key("conditions", **vars(cell), asked=asked)
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One condition on some trials."""
+
+    number: int
+    experiment: ConditionsExperiment
+    condition: Condition
+    trials: tuple[int, ...]
+    repeats: int
+    output_bytes: int
+
+    @property
+    def needs_process(self) -> bool:
+        """Return whether it must be the first thing that its process does, or its kernel is made otherwise for good."""
+        return self.condition.before == "fresh" or bool(self.condition.dtype)
+
+    @property
+    def bytes(self) -> int:
+        return len(self.trials) * self.repeats * self.output_bytes
+
+    def request(self) -> wire.JobRequest:
+        return wire.JobRequest(
+            number=self.number,
+            condition=self.condition,
+            trials=list(self.trials),
+            repeats=self.repeats,
+            patience_s=PATIENCE_S["repeat" if self.experiment == "repeat" else "others"],
+        )
 
 
-def run_conditions(
-    context: Context,
-    cell: Cell,
-    experiments: Sequence[ConditionsExperiment],
-    trials: Trials,
-) -> list[ConditionsRecord]:
-    """A record for each experiment. What the kernel does is a row of it; nothing is raised for it."""
-    started = now_utc()
-    jobs = jobs_of(context, cell, experiments, trials)
-    session = Session(context, cell, jobs)
-    try:
-        session.run()
-        session.shrink()
-    finally:
-        session.sweep()
-    return [_record(context, cell, experiment, session, jobs, started) for experiment in experiments]
+def plan_jobs(
+    experiment: ConditionsExperiment, conditions: Sequence[Condition], trials: Trials, output_bytes: int
+) -> list[Job]:
+    """Return a job for each of an experiment's conditions. `trials`: by recipe."""
+    jobs = []
+    for number, condition in enumerate(conditions):
+        chosen, repeats = trials[condition.recipe], REPEATS
+        if experiment == "repeat":
+            chosen, repeats = chosen[:1], max(REPEATS, min(SAME_CALLS, MOST_BYTES // max(1, output_bytes)))
+        elif experiment == "lengths" or (experiment == "predecessor" and condition.before == "fresh"):
+            chosen, repeats = chosen[:1], 1
+        jobs.append(
+            Job(
+                number=number,
+                experiment=experiment,
+                condition=condition,
+                trials=chosen,
+                repeats=repeats,
+                output_bytes=output_bytes,
+            )
+        )
+    return jobs
 
 
-def _record(
-    context: Context, cell: Cell, experiment: ConditionsExperiment, session: Session, planned: list[Job], started: str
-) -> ConditionsRecord:
-    """Its key is of what was planned, from which the rest follows."""
-    jobs = [job for job in session.jobs if job.experiment == experiment]
-    by_condition: dict[Condition, list[Job]] = {}
-    for job in jobs:
-        by_condition.setdefault(job.condition, []).append(job)
-    results = [
-        merge(same[0].condition, [session.results[job.number] for job in same]) for same in by_condition.values()
-    ]
-    return ConditionsRecord(
-        **vars(cell),
-        experiment=experiment,
-        key=conditions_key(context, cell, [job for job in planned if job.experiment == experiment]),
-        results=results,
-        started_utc=started,
-        duration_s=round(sum(session.spent_s[job.number] for job in jobs), 3),
-        **vars(session.stopped or Outcome(status="ok")),
-    )
+def in_processes(jobs: Sequence[Job]) -> Iterator[list[Job]]:
+    """Yield jobs that share a process, so that what one process leaves stays within bounds; those that fill the heap
+    last, apart from others, since their process is started with another allocator."""
+    for heap in (False, True):
+        shared: list[Job] = []
+        for job in (job for job in jobs if (job.condition.site == "heap") == heap):
+            if job.needs_process:
+                yield [job]
+            elif shared and sum(other.bytes for other in shared) + job.bytes > MOST_BYTES:
+                yield shared
+                shared = [job]
+            else:
+                shared.append(job)
+        if shared:
+            yield shared
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConditionsRun(CellExperiment):
+    """An experiment's conditions on a cell. Sequences of calls are of all `trials`, which are by recipe."""
+
+    experiment: ConditionsExperiment
+    trials: Trials
+    record = ConditionsRecord
+
+    @property
+    def name(self) -> str:
+        return self.experiment
+
+    @property
+    def jobs(self) -> list[Job]:
+        cell, plan = self.cell, self.context.plan
+        workload = plan.workload(cell.workload)
+        conditions = conditions_of(
+            self.experiment,
+            cell.device,
+            plan.kernel(cell.kernel).references_on(cell.device),
+            problem=workload.problem is not None,
+            recipes=tuple(self.trials),
+            sizes=size_conditions(workload) if self.experiment == "lengths" else (),
+        )
+        output_bytes = int((workload.bytes or 4 << 20) / (2 if workload.backward else 4))
+        return plan_jobs(self.experiment, conditions, self.trials, output_bytes)
+
+    @property
+    def key(self) -> str:
+        asked = [
+            [[asdict(job.condition), list(job.trials), job.repeats] for job in self.jobs],
+            [protocol.sha256_file(str(FOLDER / source)) for source in SOURCES.values()],
+        ]
+        return self.context.key("conditions", **vars(self.cell), asked=asked)
+
+    def measure(self) -> dict[str, Any]:
+        session = Session(self.context, self.cell, self.jobs)
+        try:
+            session.run()
+            session.shrink()
+        finally:
+            session.sweep()
+        outcome = session.stopped or Outcome(status=protocol.OK)
+        results = [session.results[job.number] for job in session.jobs]
+        return {**vars(outcome), "experiment": self.experiment, "results": results}
 
 
 def with_bare_heap(variables: Mapping[str, str]) -> dict[str, str]:
-    """The same with a glibc whose threads keep no small blocks to themselves: a kept one is not filled when it is given
-    again, and its first 16 bytes are the allocator's own."""
+    """Return the same with a glibc whose threads keep no small blocks to themselves: a kept one is not filled when it
+    is given again, and its first 16 bytes are the allocator's own."""
     known = variables.get(TUNABLES)
     return {**variables, TUNABLES: ":".join(filter(None, (known, "glibc.malloc.tcache_count=0")))}
 
 
 class Session:
-    """All jobs of one cell: run in as few processes as they leave alive, and weighed."""
+    """All jobs of one experiment on a cell: run in as few processes as they leave alive, and weighed."""
 
     def __init__(self, context: Context, cell: Cell, jobs: list[Job]) -> None:
         self.context, self.cell, self.jobs = context, cell, list(jobs)
         self.results: dict[int, ConditionResult] = {}
-        self.spent_s = {job.number: 0.0 for job in jobs}
-        self.stopped: Outcome | None = None  # why no job could run, or what discredits all
+        self.stopped: Outcome | None = None  # why no job could run
         self.ends = self.hangs = self.processes = 0
         self.libraries: dict[str, str] = {}
         self.about = f"{cell.kernel}-{cell.device}-{cell.workload}-conditions"
         self.scratch = context.scratch(cell.environment, self.about)
         self.out = context.scratch(cell.environment, f"{self.about}.out")
-        workload = context.plan.workload(cell.workload)
-        self.truth = context.truth_folder(workload, cell.environment, "-conditions")
+        self.info = context.plan.workload(cell.workload)
+        self.truth = context.truth_folder(self.info, cell.environment, "-conditions")
+        self.workload = workload_request(context, self.info)
         built = context.builds[cell.environment, cell.kernel, cell.device]
-        self.workload = workload_request(context, workload)
         self.kernel = kernel_request(context, cell.kernel, cell.device, built)
-        self.limits = context.plan.tolerances.limits(workload.dtype)
-        self.precision = context.plan.kernel(cell.kernel).precision
-        self.timeout_s = min(TIMEOUT_S, context.plan.limits.validation_s)
 
     def run(self) -> None:
+        """Run all jobs, and weigh what each process left."""
         self._build_probes()
         self.sweep()
-        waiting: list[Job] = []  # to be weighed
         for shared in in_processes(self.jobs):
-            if waiting and sum(job.bytes for job in (*waiting, *shared)) > MOST_BYTES:
-                self._weigh(waiting)
-                waiting = []
-            waiting += self._run_all(shared)
-        self._weigh(waiting)
+            self._weigh(self._run_all(shared))
 
     def shrink(self) -> None:
         """Try smaller sizes than the smallest that failed, for as long as they fail."""
-        tried = [job for job in self.jobs if job.experiment == "lengths"]
-        if not tried:
+        if not self.jobs or self.jobs[0].experiment != "lengths":
             return
-        own = own_sizes(self.context.plan.workload(self.cell.workload))
-        most = len(tried) + MOST_TRIED
+        own, most = own_sizes(self.info), len(self.jobs) + MOST_TRIED
         for _ in range(MOST_ROUNDS):
-            points = points_of((self.results[job.number] for job in tried), own)
-            conditions = sized(shrink(points, own), own)[: most - len(tried)]
+            points = points_of((self.results[job.number] for job in self.jobs), own)
+            conditions = sized(shrink(points, own), own)[: most - len(self.jobs)]
             if not conditions or self.stopped:
                 break
-            smaller = [replace(tried[0], number=len(self.jobs) + n, condition=c) for n, c in enumerate(conditions)]
+            first = len(self.jobs)
+            smaller = [replace(self.jobs[0], number=n, condition=c) for n, c in enumerate(conditions, first)]
             self.jobs += smaller
-            self.spent_s |= {job.number: 0.0 for job in smaller}
             self._weigh(self._run_all(smaller))
-            tried += smaller
 
     def sweep(self) -> None:
+        """Remove outputs."""
         shutil.rmtree(self.out, ignore_errors=True)
 
     def _build_probes(self) -> None:
-        wanted = {job.condition.site for job in self.jobs}
-        for site in SITES[self.cell.device]:
-            if site in wanted:
-                path, why = build_probe(self.context, self.cell.environment, site)
-                if path is not None:
-                    self.libraries[site] = str(path)
-                else:
-                    for job in (job for job in self.jobs if job.condition.site == site):
-                        self._fail(job, "not_run", why)
+        for site in {job.condition.site for job in self.jobs} & SOURCES.keys():
+            path, why = build_probe(self.context, self.cell.environment, site)
+            if path is not None:
+                self.libraries[site] = str(path)
+            for job in self.jobs:
+                if path is None and job.condition.site == site:
+                    self._fail(job, Outcome(status=protocol.NOT_RUN, message=why))
 
-    def _fail(self, job: Job, status: Status, message: str, log: str = "") -> None:
-        self.results[job.number] = ConditionResult(
-            condition=job.condition, status=status, message=message, log_excerpt=log
-        )
+    def _fail(self, job: Job, outcome: Outcome) -> None:
+        self.results[job.number] = ConditionResult(condition=job.condition, **fields_of(outcome))
 
     def _run_all(self, jobs: list[Job]) -> list[Job]:
-        """Run jobs in one process, and in others what is left when it ends early. Gives those that left something."""
+        """Run jobs in one process, and in others what is left when it ends early. Return those that left something."""
         left = [job for job in jobs if job.number not in self.results]
         ran: list[Job] = []
         while left:
             most = MOST_ENDS_BY_SIZE if left[0].experiment == "lengths" else MOST_ENDS
             if self.ends >= most or self.hangs >= MOST_HANGS:
+                message = f"not tried: {max(self.ends, self.hangs)} processes before it were lost"
                 for job in left:
-                    self._fail(job, "not_run", f"not tried: {max(self.ends, self.hangs)} processes before it were lost")
+                    self._fail(job, Outcome(status=protocol.NOT_RUN, message=message))
                 break
             answer = self._run_process(left)
-            done = [job for job in left if self._done(job) is not None]
-            self._share(answer.ended.duration_s, done or left[:1])
-            ran += done
+            done = [job for job in left if self._load(job) is not None]
             left = [job for job in left if job not in done]
-            well = len(done)
+            ran += done
             self.hangs += answer.ended.timed_out
             if answer.result is not None:
-                if self._refused(answer, left):
+                if self._is_refused(answer):
                     break
-                well -= bool(left)  # its device was lost to the last one that it ran
             elif left and answer.ended.timed_out and not done and len(left) > 1:
                 # A container that is killed brings nothing back: which of them hung is seen one by one.
                 for job in left:
                     ran += self._run_all([job])
                 break
             elif left:
-                job, left = left[0], left[1:]
-                ended = failure(answer, "the kernel's process")
-                self._fail(job, ended.status, ended.message, ended.log_excerpt)
+                self._fail(left.pop(0), failure(answer, "the kernel's process"))
+            # A process that ended well, and left jobs, lost its device to the last one that it ran.
+            well = len(done) - (answer.result is not None and bool(left))
             self.ends = 0 if well > 0 else self.ends + 1
             if answer.result is None and self.cell.device == "cuda":
                 check_device(self.context, self.cell.environment)
         return ran
 
-    def _refused(self, answer: Answer, left: list[Job]) -> bool:
-        """Whether nothing of what is left can run: the kernel could not be loaded."""
+    def _is_refused(self, answer: Answer) -> bool:
+        """Return whether nothing of what is left can run: the kernel could not be loaded."""
         result = checked(wire.Outcome, answer, "the kernel's process")
         if result.status == protocol.OK:
             return False
-        known: Status = "crashed"
-        if result.status in (protocol.UNSUPPORTED, protocol.NOT_RUN):
-            known = result.status
-        stopped = Outcome(status=known, message=result.message, log_excerpt=result.log_excerpt)
-        self.stopped = stopped
+        is_known = result.status in (protocol.UNSUPPORTED, protocol.NOT_RUN)
+        self.stopped = replace(result.ended(), status=result.status if is_known else protocol.CRASHED)
         for job in self.jobs:
-            if job.number not in self.results and self._done(job) is None:
-                self._fail(job, known, stopped.message)
+            if job.number not in self.results and self._load(job) is None:
+                self._fail(job, self.stopped)
         return True
 
-    def _share(self, spent_s: float, jobs: Sequence[Job]) -> None:
-        for job in jobs:
-            self.spent_s[job.number] += spent_s / len(jobs)
-
-    def _done(self, job: Job) -> wire.JobResult | None:
-        """What a job left, which may have been written by the kernel; None: it did not end."""
+    def _load(self, job: Job) -> wire.JobResult | None:
+        """Return what a job left, which may have been written by the kernel; None: it did not end."""
         path = self.out / str(job.number) / "done.json"
         left = protocol.read_result(path) if path.is_file() and not path.is_symlink() else None
         try:
@@ -222,60 +271,57 @@ class Session:
         except codec.WireError:
             return wire.JobResult(protocol.CRASHED, wire.UNREADABLE)
 
-    def _task(
-        self,
-        name: str,
-        request: wire.Request,
-        reads: tuple[Path, ...],
-        writes: tuple[Path, ...],
-        condition: Condition | None = None,
-    ) -> Task:
-        """`condition`: the first that the process runs; one that asks for other variables has it to itself."""
-        variables = self.context.plan.variables[self.cell.environment]
-        if condition is not None and condition.site == "heap":
+    def _run_process(self, jobs: list[Job]) -> Answer:
+        plan, environment = self.context.plan, self.cell.environment
+        self.out.mkdir(parents=True, exist_ok=True)
+        request = wire.ConditionsRequest(
+            workload=self.workload,
+            seed=plan.seed,
+            threads=plan.threads_in(environment),
+            kernel=self.kernel,
+            out=str(self.out),
+            jobs=[job.request() for job in jobs],
+            libraries=self.libraries,
+        )
+        variables = plan.variables[environment]
+        if jobs[0].condition.site == "heap":
             variables = with_bare_heap(variables)
+        reads = (*files_of(self.kernel, self.workload), *map(Path, self.libraries.values()))
+        limit_s = min(TIMEOUT_S, plan.limits.validation_s)
+        self.processes += 1
+        return answer_of(self.context, self._task(request, limit_s, reads, self.out, variables))
+
+    def _task(
+        self, request: wire.Request, limit_s: float, reads: tuple[Path, ...], writes: Path, variables: Mapping[str, str]
+    ) -> Task:
+        name = "conditions" if isinstance(request, wire.ConditionsRequest) else "weigh"
         return self.context.task(
             name,
             request,
             self.cell.environment,
             scratch=self.scratch,
             log=f"{name}-{self.about}-{self.processes}",
-            timeout_s=self.timeout_s if name == "conditions" else self.context.plan.limits.validation_s,
+            timeout_s=limit_s,
             reads=reads,
-            writes=writes,
+            writes=(writes,),
             variables=variables,
         )
 
-    def _run_process(self, jobs: list[Job]) -> Answer:
-        self.processes += 1
-        self.out.mkdir(parents=True, exist_ok=True)
-        plan = self.context.plan
-        request = wire.ConditionsRequest(
-            workload=self.workload,
-            seed=plan.seed,
-            threads=plan.threads_in(self.cell.environment),
-            kernel=self.kernel,
-            out=str(self.out),
-            jobs=[job.request() for job in jobs],
-            libraries=self.libraries,
-        )
-        libraries = tuple(Path(path) for path in self.libraries.values())
-        reads = (*files_of(self.kernel, self.workload), *libraries)
-        return answer_of(self.context, self._task("conditions", request, reads, (self.out,), jobs[0].condition))
-
     def _weigh(self, jobs: list[Job]) -> None:
+        """Judge what jobs left, and remove it."""
         if not jobs:
             return
+        plan, environment = self.context.plan, self.cell.environment
         self.truth.mkdir(parents=True, exist_ok=True)
         request = wire.WeighRequest(
             workload=self.workload,
-            seed=self.context.plan.seed,
-            threads=self.context.plan.threads_in(self.cell.environment),
+            seed=plan.seed,
+            threads=plan.threads_in(environment),
             candidate_out=str(self.out),
             truth_dir=str(self.truth),
-            decides=self.context.plan.tolerances.decides,
-            limits=self.limits,
-            precision=self.precision,
+            decides=plan.tolerances.decides,
+            limits=plan.tolerances.limits(self.info.dtype),
+            precision=plan.kernel(self.cell.kernel).precision,
             device=self.cell.device,
             jobs=[
                 wire.WeighedJobRequest(
@@ -286,21 +332,20 @@ class Session:
                     done=done,
                 )
                 for job in jobs
-                if (done := self._done(job)) is not None
+                if (done := self._load(job)) is not None
             ],
         )
         reads = (*files_of(None, self.workload), self.out, self.truth)
-        answer = answer_of(self.context, self._task("weigh", request, reads, (self.truth,)))
-        self._share(answer.ended.duration_s, jobs)
+        task = self._task(request, plan.limits.validation_s, reads, self.truth, plan.variables[environment])
+        answer = answer_of(self.context, task)
         result = checked(wire.WeighResult, answer, "weighing its outputs")
         rows = result.results if isinstance(result, wire.WeighResult) else []
-        weighed = {row.number: row for row in rows}
         lost = failure(answer, "weighing its outputs") if isinstance(result, wire.WeighResult) else result
         for job in jobs:
-            if job.number in weighed:
-                fields = fields_of(weighed[job.number])
-                del fields["number"]
-                self.results[job.number] = ConditionResult(condition=job.condition, **fields)
-            else:
-                self._fail(job, lost.status, lost.message, lost.log_excerpt)
+            self._fail(job, lost)
+        for row in rows:
+            fields = fields_of(row)
+            number = fields.pop("number")
+            if number in self.results:
+                self.results[number] = ConditionResult(condition=self.jobs[number].condition, **fields)
         self.sweep()

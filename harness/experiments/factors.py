@@ -6,14 +6,13 @@ outcomes. What follows the level is the factor's doing, and what follows the hom
 loads none of the kernel's code judges the outputs.
 
 Object code is the `.o` files of a build without the binding's, linked in the environment that compiled them. A package
-is a factor too, whose levels need environments of their own (`harness.workflow.packages`).
+is a factor too, whose levels need environments of their own (`harness.experiments.packages`).
 """
 
 from __future__ import annotations
 
 import re
 import shutil
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,15 +21,15 @@ from typing import Any
 from typing_extensions import assert_never
 
 from harness.config.kernels import Kernel
+from harness.experiments.base import CellExperiment
 from harness.run.context import Context, answer_of, checked, failure, fields_of
 from harness.run.device import run_task
-from harness.run.folders import now_utc
 from harness.run.requests import files_of, kernel_request, workload_request
 from harness.run.validate import candidate_result, keep_outputs
 from harness.schema.environment_records import BuildRecord, EnvironmentRecord
 from harness.schema.experiment_records import ExperimentFactor, FactorRecord, FactorResult
-from harness.schema.records import Outcome
-from harness.schema.run_records import Cell, WorkloadInfo
+from harness.schema.records import Outcome, RecipeResult, TargetResult
+from harness.schema.run_records import WorkloadInfo
 from harness.worker import protocol, wire
 
 TRIALS = 10  # of each recipe: validation's first ones, and as many more as it takes to meet one that fails
@@ -56,47 +55,41 @@ def cannot_swap(
     """Return why object code cannot run in the other's environment; '' where it can."""
     if reason := no_entry_point(kernel):
         return reason
+    majors = {}
     for name, build in builds.items():
         if not build.own_objects:
             return f"{name}: its build recorded no object file"
-    if any(build.device == "cuda" for build in builds.values()):
-        seen = {name: environments[name].observed for name in builds}
-        majors = {
-            name: (each.torch_cuda or "").split(".")[0] if each is not None else "" for name, each in seen.items()
-        }
-        if len(set(majors.values())) > 1:
-            versions = ", ".join(f"{name}: {major or 'none'}" for name, major in majors.items())
-            return f"the CUDA major versions differ ({versions}): object code runs within one"
+        if build.device == "cuda":
+            seen = environments[name].observed
+            majors[name] = (seen.torch_cuda or "").partition(".")[0] if seen is not None else ""
+    if len(set(majors.values())) > 1:
+        versions = ", ".join(f"{name}: {major or 'none'}" for name, major in majors.items())
+        return f"the CUDA major versions differ ({versions}): object code runs within one"
     return ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class FactorExperiment:
+class FactorExperiment(CellExperiment):
     """One factor on one cell, whose environment is compared with `baseline`. `failing`: by recipe, trials of
     validation in which the kernel fails in one of the two."""
 
-    context: Context
     factor: ExperimentFactor
-    cell: Cell
     baseline: str
     failing: Mapping[str, tuple[int, ...]]
+    record = FactorRecord
+
+    @property
+    def name(self) -> str:
+        return self.factor.value
 
     @property
     def homes(self) -> tuple[str, str]:
         return self.baseline, self.cell.environment
 
     @property
-    def path(self) -> Path:
-        """Return where the record is stored."""
-        cell = self.cell
-        return self.context.run.experiment_path(
-            cell.environment, cell.kernel, cell.device, cell.workload, self.factor.value
-        )
-
-    @property
     def folder(self) -> Path:
-        name = f"{self.cell.environment}-{self.cell.kernel}-{self.cell.device}-{self.cell.workload}"
-        return self.context.run.folder / "scratch" / "factors" / f"{self.factor.value}-{name}"
+        name = f"{self.factor.value}-{self.cell.environment}-{self.about}"
+        return self.context.run.folder / "scratch" / "factors" / name
 
     @property
     def workload(self) -> WorkloadInfo:
@@ -107,13 +100,11 @@ class FactorExperiment:
 
     @property
     def key(self) -> str:
-        """Return the digest of all that determines the outcomes."""
-        plan = self.context.plan
         asked = {
             "factor": self.factor.value,
             "environments": list(self.homes),
             "trials": self.workload.trials,
-            "threads": [plan.threads_in(home) for home in self.homes],
+            "threads": [self.context.plan.threads_in(home) for home in self.homes],
         }
         return self.context.key("factor", **vars(self.cell), asked=asked)
 
@@ -137,46 +128,22 @@ class FactorExperiment:
             case _:
                 assert_never(self.factor)
 
-    def run(self) -> FactorRecord:
-        """Run each home with each level. What the kernel does is a row; nothing is raised for it."""
-        started_utc, started = now_utc(), time.monotonic()
+    def measure(self) -> dict[str, Any]:
+        """Run each home with each level."""
         shutil.rmtree(self.folder, ignore_errors=True)
+        obstacle, libraries, results = self.find_obstacle(), dict[str, Path](), list[FactorResult]()
+        outcome = Outcome(status=protocol.NOT_RUN if obstacle else protocol.OK, message=obstacle)
         try:
-            obstacle = self.find_obstacle()
-            outcome = Outcome(status=protocol.NOT_RUN, message=obstacle) if obstacle else Outcome(status=protocol.OK)
-            libraries: dict[str, Path] = {}
-            if self.factor is ExperimentFactor.CODE and not obstacle:
-                outcome, libraries = self._link_all()
-            results = []
+            for name, build in self.builds.items() if self.factor is ExperimentFactor.CODE else ():
+                if outcome.status == protocol.OK:
+                    libraries[name] = self.folder / name / "out" / "kernel.so"
+                    linked = link(self.context, build, libraries[name])
+                    outcome = replace(linked, message=f"{name}: {linked.message}" if linked.message else "")
             if outcome.status == protocol.OK:
                 results = [self._call(level, home, libraries) for level in self.homes for home in self.homes]
         finally:
             shutil.rmtree(self.folder, ignore_errors=True)
-        return FactorRecord(
-            **vars(self.cell),
-            **vars(outcome),
-            factor=self.factor,
-            baseline=self.baseline,
-            key=self.key,
-            started_utc=started_utc,
-            duration_s=round(time.monotonic() - started, 3),
-            results=results,
-        )
-
-    # -- object code ------------------------------------------------------------------------------------------
-
-    def _link_all(self) -> tuple[Outcome, dict[str, Path]]:
-        """Return the shared objects of both environments; or the outcome of the first that cannot be linked."""
-        libraries = {}
-        for name, build in self.builds.items():
-            library = self.folder / name / "out" / "kernel.so"
-            outcome = link(self.context, build, library)
-            if outcome.status != protocol.OK:
-                return replace(outcome, message=f"{name}: {outcome.message}"), {}
-            libraries[name] = library
-        return Outcome(status=protocol.OK), libraries
-
-    # -- one outcome ------------------------------------------------------------------------------------------
+        return {**vars(outcome), "factor": self.factor, "baseline": self.baseline, "results": results}
 
     def _call(self, level: str, home: str, libraries: Mapping[str, Path]) -> FactorResult:
         """Call the kernel, let its process end, and judge the bytes that it left where it was never loaded."""
@@ -197,14 +164,13 @@ class FactorExperiment:
             out=str(out),
             told=seen.torch if self.factor is ExperimentFactor.VERSION and seen is not None else "",
         )
-        name = f"{self.factor.value}-{cell.kernel}-{cell.device}-{cell.workload}-of-{level}"
         task = context.task(
             "candidate",
             request,
             home,
             timeout_s=context.plan.limits.validation_s,
             scratch=place / "scratch",
-            log=name,
+            log=f"{self.name}-{self.about}-of-{level}",
             reads=files_of(kernel, request.workload),
             writes=(out,),
             variables=context.plan.variables[owner],
@@ -216,10 +182,10 @@ class FactorExperiment:
         keep_outputs(out, workload)
         candidate = candidate_result(answer)
         runtime = candidate.message if level in libraries and candidate.status == protocol.OK else ""
-        judged = self._judge(candidate, home, out, f"{name}-judge")
+        judged = self._judge(candidate, home, out)
         return replace(result, runtime=runtime[:RUNTIME_CHARACTERS], **judged)
 
-    def _judge(self, candidate: wire.CandidateResult, home: str, out: Path, log: str) -> dict[str, Any]:
+    def _judge(self, candidate: wire.CandidateResult, home: str, out: Path) -> dict[str, Any]:
         context, plan, workload = self.context, self.context.plan, self.workload
         truth = context.truth_folder(workload, home, "-factors")
         truth.mkdir(parents=True, exist_ok=True)
@@ -243,21 +209,28 @@ class FactorExperiment:
             home,
             timeout_s=plan.limits.validation_s,
             scratch=self.folder / "judge.scratch",
-            log=log,
+            log=f"{self.name}-{self.about}-judge",
             reads=(*files_of(None, asked), out, truth),
             writes=(truth,),
         )
         result = checked(wire.JudgeResult, answer_of(context, task), "the judge", holds_subject=False)
         shutil.rmtree(out, ignore_errors=True)
-        return sum_up(result, request.decides) if isinstance(result, wire.JudgeResult) else fields_of(result)
+        if not isinstance(result, wire.JudgeResult):
+            return fields_of(result)
+        every = [(recipe, target) for recipe in result.recipes for target in recipe.targets]
+        log = next((target.log_excerpt for _, target in every if target.log_excerpt), "")
+        own = [(recipe, target) for recipe, target in every if target.target == protocol.KERNEL]
+        said = {"status": result.status, "message": result.message, "log_excerpt": log}
+        return said | sum_up(own, request.decides)
 
 
 def link(context: Context, build: BuildRecord, library: Path) -> Outcome:
     """Make a plain shared object of what an environment compiled, there."""
-    objects = context.build_folder(build, build.key) / "out"
+    folder = context.build_folder(build, build.key) / "out"
+    objects = {folder / name: code for name, code in build.own_objects.items()}
     library.parent.mkdir(parents=True)
     request = wire.LinkRequest(
-        objects=[wire.ObjectRequest(path=str(objects / name), sha256=code) for name, code in build.own_objects.items()],
+        objects=[wire.ObjectRequest(path=str(path), sha256=code) for path, code in objects.items()],
         library=str(library),
         cuda=build.device == "cuda",
     )
@@ -268,7 +241,7 @@ def link(context: Context, build: BuildRecord, library: Path) -> Outcome:
         f"{build.kernel}-{build.device}",
         timeout_s=LINK_S,
         scratch=library.parent.with_name("scratch"),
-        reads=tuple(objects / name for name in build.own_objects),
+        reads=tuple(objects),
         writes=(library.parent,),
     )
     outcome = Outcome(**fields_of(checked(wire.Outcome, answer_of(context, task), "linking its objects")))
@@ -277,17 +250,14 @@ def link(context: Context, build: BuildRecord, library: Path) -> Outcome:
     return outcome
 
 
-def sum_up(result: wire.JudgeResult, decides: str) -> dict[str, Any]:
-    """Return the fields of a result that the judge fills in. Trials of a recipe that failed are no runs."""
-    every = [(recipe, target) for recipe in result.recipes for target in recipe.targets]
-    rows = [(recipe, own) for recipe, own in every if own.target == protocol.KERNEL and own.output_sha256]
-    agreements = [target.against[0] for _, target in rows]
+def sum_up(rows: list[tuple[RecipeResult, TargetResult]], decides: str) -> dict[str, Any]:
+    """Return what a target's outputs of all recipes come to, against the ground truth where there is one. Trials of a
+    recipe that failed are no runs."""
+    judged = [(recipe, target, target.against[0]) for recipe, target in rows if target.against and target.output_sha256]
+    units = [agreement.max_units for _, _, agreement in judged if agreement.max_units is not None]
     return {
-        "status": result.status,
-        "message": result.message,
-        "log_excerpt": next((target.log_excerpt for _, target in every if target.log_excerpt), ""),
-        "runs": sum(recipe.trials for recipe, _ in rows),
-        "passed": sum(agreement.passed[decides] for agreement in agreements),
-        "max_units": max((each.max_units for each in agreements if each.max_units is not None), default=None),
-        "output_sha256": [sha256 for _, target in rows for sha256 in target.output_sha256],
+        "runs": sum(recipe.trials for recipe, _, _ in judged),
+        "passed": sum(each.passed.get(decides, each.passed.get("kernelbench", 0)) for _, _, each in judged),
+        "max_units": max(units, default=None),
+        "output_sha256": [sha256 or "" for _, target, _ in judged for sha256 in target.output_sha256],
     }

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import zip_longest
 
 from harness.schema.environment_records import BuildRecord, EnvironmentRecord
@@ -29,7 +30,6 @@ SEQUENCE_TRIALS, SEQUENCE_RECIPES = 4, 2  # of a sequence of calls, and how many
 CHANCE = 0.05  # at which an error that changed is worth a look; over the page, `reports` decides
 CAN_RUN = (*protocol.RAN, *ENDED_BADLY)
 Builds = Mapping[str, BuildRecord | None]  # of one kernel, by environment
-Stacks = Mapping[str, EnvironmentRecord]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,24 +109,27 @@ def plan_experiments(
         if kernel in run.pytorch or not focus.admits(run, kernel, workload, device):
             continue
         rows = [known[key] for e in run.environments if (key := (kernel, workload, device, e)) in known]
-        codes = {row.environment: built.get((kernel, device, row.environment)) for row in rows}
-        reasons = _find_reasons(run.baseline, rows, codes, focus)
-        chosen = _choose_rows(run.baseline, rows, reasons, focus)
-        problem = _find_obstacle(rows, chosen, reasons)
-        if problem:
+        suspect = Suspect(
+            baseline=run.baseline,
+            rows=rows,
+            codes={row.environment: built.get((kernel, device, row.environment)) for row in rows},
+            stacks=stacks,
+            focus=focus,
+            is_python=workload in run.problems,
+        )
+        if problem := suspect.find_obstacle():
             notes.append(f"{kernel}/{workload}/{device}: {problem}")
-        elif reasons:
-            chosen = [row for row in chosen if row.status in CAN_RUN]
-            case = _make_case(chosen, reasons, codes, stacks, python=workload in run.problems)
-            suspects.setdefault((kernel, device), []).append(case)
+        elif suspect.reasons:
+            suspects.setdefault((kernel, device), []).append(suspect.make_case())
     flops = {w.id: math.inf if w.flops is None else w.flops for w in run.workloads}
     cases: list[Case] = []
     for (kernel, device), found in suspects.items():
         found.sort(key=lambda case: flops.get(case.workload, math.inf))  # stable: of equals the run's first
-        every = focus.everything or bool(focus.workloads)
-        cases += found if every else found[:1]
-        if not every and found[1:]:
-            left = ", ".join(case.workload for case in found[1:])
+        if focus.everything or focus.workloads:
+            cases += found
+            continue
+        cases.append(found[0])
+        if left := ", ".join(case.workload for case in found[1:]):
             notes.append(
                 f"{kernel}/{device}: {found[0].workload}, the smallest suspect, stands for {left} "
                 "(--workload NAME or --all explains these too)"
@@ -134,97 +137,92 @@ def plan_experiments(
     return Planned(cases=tuple(cases), notes=tuple(notes))
 
 
-def _find_reasons(baseline: str, rows: Sequence[ValidationRecord], codes: Builds, focus: Focus) -> dict[str, list[str]]:
-    """Return what calls for experiments on one kernel, workload and device, by environment."""
-    base = next((row for row in rows if row.environment == baseline), None)
-    reasons: dict[str, list[str]] = {}
-    for row in rows:
-        if row is not base and not focus.admits_environment(row.environment):
-            continue
-        faults = _find_faults(row)
-        if base is not None and row is not base:
-            faults += find_changes(base, row, codes[baseline], codes[row.environment])
-        if faults:
-            reasons[row.environment] = faults
-    return reasons
+@dataclass(frozen=True, kw_only=True)
+class Suspect:
+    """One kernel on one workload and device: what its validations in all environments call for."""
 
+    baseline: str
+    rows: Sequence[ValidationRecord]
+    codes: Builds
+    stacks: Mapping[str, EnvironmentRecord]
+    focus: Focus
+    is_python: bool  # the kernel is a file in Python
 
-def _choose_rows(
-    baseline: str, rows: Sequence[ValidationRecord], reasons: Mapping[str, object], focus: Focus
-) -> list[ValidationRecord]:
-    """Return the baseline's row, and those of environments in which something changed; of another one, if none did."""
-    base = [row for row in rows if row.environment == baseline]
-    others = [row for row in rows if row not in base and focus.admits_environment(row.environment)]
-    return [*base, *([row for row in others if row.environment in reasons] or others[:1])]
+    @cached_property
+    def base(self) -> ValidationRecord | None:
+        return next((row for row in self.rows if row.environment == self.baseline), None)
 
+    @cached_property
+    def reasons(self) -> dict[str, list[str]]:
+        """Return what calls for experiments, by environment."""
+        found = {}
+        for row in self.rows:
+            if row is self.base or self.focus.admits_environment(row.environment):
+                faults = _find_faults(row)
+                if self.base is not None and row is not self.base:
+                    codes = self.codes[self.baseline], self.codes[row.environment]
+                    faults += find_changes(self.base, row, *codes)
+                if faults:
+                    found[row.environment] = faults
+        return found
 
-def _find_obstacle(
-    rows: Sequence[ValidationRecord], chosen: Sequence[ValidationRecord], reasons: Mapping[str, object]
-) -> str:
-    """Return why no experiment can run on a suspect; '' where one can, and of what is none."""
-    if not reasons:
-        return ""
-    if not any(map(_loads, rows)):
-        return "no experiment can run: the kernel loads in no environment"
-    if any(row.environment in reasons and row.status in CAN_RUN for row in chosen):
-        return ""
-    left = [f"{row.environment}: {row.status.replace('_', ' ')}" for row in chosen if row.status not in CAN_RUN]
-    return f"no experiment can run where something moved ({'; '.join(left)})"
+    @property
+    def chosen(self) -> list[ValidationRecord]:
+        """Return the baseline's row, and those of environments in which something changed; of another one, if none
+        did."""
+        others = [row for row in self.rows if row is not self.base and self.focus.admits_environment(row.environment)]
+        changed = [row for row in others if row.environment in self.reasons]
+        return [*([self.base] if self.base else []), *(changed or others[:1])]
+
+    def find_obstacle(self) -> str:
+        """Return why no experiment can run; '' where one can, and where none is called for."""
+        if self.reasons and not any(map(_loads, self.rows)):
+            return "no experiment can run: the kernel loads in no environment"
+        if not self.reasons or any(row.environment in self.reasons and row.status in CAN_RUN for row in self.chosen):
+            return ""
+        left = [row for row in self.chosen if row.status not in CAN_RUN]
+        told = "; ".join(f"{row.environment}: {row.status.replace('_', ' ')}" for row in left)
+        return f"no experiment can run where something moved ({told})"
+
+    def make_case(self) -> Case:
+        """Return the case of the rows that can run."""
+        rows = [row for row in self.chosen if row.status in CAN_RUN]
+        first = rows[0]
+        failing = {recipe: trials for recipe in protocol.RECIPES if (trials := failing_somewhere(recipe, rows))}
+        crashed = any(row.status == protocol.CRASHED for row in rows)
+        more: tuple[ConditionsExperiment, ...] = ()
+        if failing or (crashed and not self.is_python):
+            more = UPCAST if self.is_python else LENGTHS
+        chosen = {recipe: choose_trials(recipe, rows) for recipe in (*protocol.RECIPES, *protocol.EXTRA_RECIPES)}
+        return Case(
+            kernel=first.kernel,
+            workload=first.workload,
+            device=first.device,
+            environments=tuple(row.environment for row in rows),
+            reasons=tuple(f"{environment}: {'; '.join(faults)}" for environment, faults in self.reasons.items()),
+            trials=chosen | dict.fromkeys(protocol.SCALED_RECIPES, chosen[protocol.RECIPES[0]]),
+            failing=failing,
+            factors={row.environment: self.find_factors(first.environment, row.environment) for row in rows[1:]},
+            experiments=(*EXPERIMENTS, *more),
+        )
+
+    def find_factors(self, base: str, this: str) -> tuple[ExperimentFactor, ...]:
+        """Return in which factors two environments differ that can be varied in both."""
+        found = []
+        if same_machine_code(self.codes[base], self.codes[this]) is False:
+            found.append(ExperimentFactor.CODE)
+        one, two = self.stacks.get(base), self.stacks.get(this)
+        if one is not None and two is not None:
+            if one.variables != two.variables:
+                found.append(ExperimentFactor.VARIABLES)
+            if self.is_python and one.observed and two.observed and one.observed.torch != two.observed.torch:
+                found.append(ExperimentFactor.VERSION)
+        return tuple(found)
 
 
 def _loads(row: ValidationRecord) -> bool:
     """Return whether there was something to call: the kernel was built, and loading it did not fail."""
     return row.status != protocol.BUILD_FAILED and (row.loads or row.status != protocol.CRASHED)
-
-
-def _make_case(
-    rows: Sequence[ValidationRecord],
-    reasons: Mapping[str, Sequence[str]],
-    codes: Builds,
-    stacks: Stacks,
-    *,
-    python: bool,
-) -> Case:
-    """Return the case of the rows that can run. `python`: the kernel is a file in Python."""
-    first = rows[0]
-    failing = {recipe: trials for recipe in protocol.RECIPES if (trials := failing_somewhere(recipe, rows))}
-    crashed = any(row.status == protocol.CRASHED for row in rows)
-    more: tuple[ConditionsExperiment, ...] = ()
-    if python and failing:
-        more = UPCAST
-    elif not python and (failing or crashed):
-        more = LENGTHS
-    return Case(
-        kernel=first.kernel,
-        workload=first.workload,
-        device=first.device,
-        environments=tuple(row.environment for row in rows),
-        reasons=tuple(f"{environment}: {'; '.join(faults)}" for environment, faults in reasons.items()),
-        trials={
-            **{recipe: choose_trials(recipe, rows) for recipe in (*protocol.RECIPES, *protocol.EXTRA_RECIPES)},
-            **dict.fromkeys(protocol.SCALED_RECIPES, choose_trials(protocol.RECIPES[0], rows)),
-        },
-        failing=failing,
-        factors={
-            row.environment: _find_factors(first.environment, row.environment, codes, stacks, python=python)
-            for row in rows[1:]
-        },
-        experiments=(*EXPERIMENTS, *more),
-    )
-
-
-def _find_factors(base: str, this: str, codes: Builds, stacks: Stacks, *, python: bool) -> tuple[ExperimentFactor, ...]:
-    """Return in which factors two environments differ that can be varied in both."""
-    found = []
-    if same_machine_code(codes[base], codes[this]) is False:
-        found.append(ExperimentFactor.CODE)
-    one, two = stacks.get(base), stacks.get(this)
-    if one is not None and two is not None:
-        if one.variables != two.variables:
-            found.append(ExperimentFactor.VARIABLES)
-        if python and one.observed and two.observed and one.observed.torch != two.observed.torch:
-            found.append(ExperimentFactor.VERSION)
-    return tuple(found)
 
 
 def sequences(case: Case, inputs: ConditionsRecord | None) -> dict[str, tuple[int, ...]]:
@@ -284,11 +282,10 @@ def find_changes(
     for name in ours.keys() & theirs.keys():
         (before, one), (after, other) = ours[name], theirs[name]
         now = {agreement.against: agreement.passed for agreement in other.against}
-        fallen += [
-            agreement.against
-            for agreement in one.against
-            if any(now.get(agreement.against, {}).get(rule, n) < n for rule, n in agreement.passed.items())
-        ]
+        for agreement in one.against:
+            passed = now.get(agreement.against, agreement.passed)
+            if any(passed.get(rule, count) < count for rule, count in agreement.passed.items()):
+                fallen.append(agreement.against)
         unsteady = unsteady or bool(one.repeats_differ or other.repeats_differ)
         same_inputs = bool(before.input_sha256) and before.input_sha256 == after.input_sha256
         bits = bits or (same_inputs and one.output_sha256 != other.output_sha256)
@@ -297,7 +294,7 @@ def find_changes(
     errors, p = errors_moved(ours.values(), theirs.values())
     if base.status == row.status == protocol.OK and errors is not None and (p is None or p <= CHANCE):
         changes.append(f"{errors.what} error {errors.ratio:.3g} times as large on {errors.recipe} inputs")
-    if bits and not unsteady and base_build is not None and build is not None and same_machine_code(base_build, build):
+    if bits and not unsteady and same_machine_code(base_build, build):
         changes.append("output bits moved, and machine code did not")
     return changes
 

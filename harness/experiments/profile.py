@@ -5,82 +5,64 @@ What differs between environments, `reports` says, which compares the records.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from harness.run.context import Context, checked, fields_of
+from harness.experiments.base import CellExperiment
+from harness.run.context import checked, fields_of
 from harness.run.device import run_task
-from harness.run.folders import now_utc
 from harness.run.requests import files_of, kernel_request, workload_request
 from harness.schema.experiment_records import ProfileRecord
-from harness.schema.run_records import Cell
 from harness.worker import protocol, wire
 
 CALLS = 20
 MOST_S = 5.0  # of profiled calls
 
 
-def profile_key(context: Context, cell: Cell, target: str) -> str:
-    """Digest of all that determines what is profiled."""
-    kind = "profile" if target == protocol.KERNEL else "profile_of_reference"
-    return context.key(kind, **vars(cell), asked=target)
+@dataclass(frozen=True, kw_only=True)
+class ProfileExperiment(CellExperiment):
+    """A profile of `target`: the kernel, or a reference by name."""
 
+    target: str
+    record = ProfileRecord
 
-def run_profile(context: Context, cell: Cell, target: str) -> ProfileRecord:
-    """Profile `target`, the kernel or a reference by name, on a cell. A failure is a row, as any other."""
-    plan = context.plan
-    workload = plan.workload(cell.workload)
-    built = context.builds[cell.environment, cell.kernel, cell.device]
-    identity: dict[str, Any] = {
-        **vars(cell),
-        "target": target,
-        "key": profile_key(context, cell, target),
-        "started_utc": now_utc(),
-    }
-    if reason := unavailable(context, cell, target):
-        return ProfileRecord(**identity, status=protocol.NOT_RUN, message=reason, duration_s=0)
-    request = workload_request(context, workload)
-    kernel = kernel_request(context, cell.kernel, cell.device, built) if target == protocol.KERNEL else None
-    task = context.task(
-        "profile",
-        wire.ProfileRequest(
+    @property
+    def name(self) -> str:
+        return f"profile-{self.target}"
+
+    @property
+    def key(self) -> str:
+        kind = "profile" if self.target == protocol.KERNEL else "profile_of_reference"
+        return self.context.key(kind, **vars(self.cell), asked=self.target)
+
+    def measure(self) -> dict[str, Any]:
+        context, cell, plan = self.context, self.cell, self.context.plan
+        if reason := self.find_unavailable(self.target):
+            return {"target": self.target, "status": protocol.NOT_RUN, "message": reason, "duration_s": 0.0}
+        workload, kernel = workload_request(context, plan.workload(cell.workload)), None
+        if self.target == protocol.KERNEL:
+            kernel = kernel_request(context, cell.kernel, cell.device, self.build)
+        request = wire.ProfileRequest(
             kernel=kernel,
-            workload=request,
-            target=target,
+            workload=workload,
+            target=self.target,
             seed=plan.seed,
             device=cell.device,
             threads=plan.threads_in(cell.environment),
             calls=CALLS,
             most_s=MOST_S,
-        ),
-        cell.environment,
-        f"{cell.kernel}-{cell.device}-{cell.workload}-{target}",
-        timeout_s=plan.limits.launch_s,
-        reads=files_of(kernel, request),
-    )
-    answer = run_task(context, task, cell.device)
-    identity["duration_s"] = round(answer.ended.duration_s, 3)
-    record = ProfileRecord(**identity, **fields_of(checked(wire.ProfileResult, answer, "the profiled process")))
-    if impossible := implausible(record):
-        return ProfileRecord(**identity, status=protocol.WRONG, message=impossible, log_excerpt=answer.ended.log)
-    return record
-
-
-def unavailable(context: Context, cell: Cell, target: str) -> str:
-    """'' where the target can be called, else why not."""
-    environment = context.environments[cell.environment]
-    if environment.status != protocol.OK:
-        return f"its environment is {environment.status.replace('_', ' ')}: {environment.message}"
-    built = context.builds[cell.environment, cell.kernel, cell.device]
-    if target == protocol.KERNEL and built.status != protocol.OK:
-        return f"its build is {built.status.replace('_', ' ')}: {built.message}"
-    if cell.workload in context.stores and context.stores[cell.workload].folder is None:
-        return context.stores[cell.workload].why
-    return ""
-
-
-def implausible(record: ProfileRecord) -> str:
-    """'' where the operators fit into the time that passed by our own clock: their process had the kernel in it."""
-    claimed_us = sum(row.self_us for row in record.operators if row.kind == "operator") * record.profiled_calls
-    if claimed_us > record.duration_s * 1e6:
-        return f"the profile claims {claimed_us / 1e6:.3g} s of calls, and took {record.duration_s:.3g} s in all"
-    return ""
+        )
+        reads, about = files_of(kernel, workload), f"{self.about}-{self.target}"
+        limit_s = plan.limits.launch_s
+        task = context.task("profile", request, cell.environment, about, timeout_s=limit_s, reads=reads)
+        answer = run_task(context, task, cell.device)
+        result = checked(wire.ProfileResult, answer, "the profiled process")
+        fields = {"target": self.target, "duration_s": round(answer.ended.duration_s, 3)}
+        if isinstance(result, wire.ProfileResult):
+            # Its process had the kernel in it: operators must fit into the time that passed by our own clock.
+            own_us = sum(row.self_us for row in result.operators if row.kind == "operator") * result.profiled_calls
+            took_s = answer.ended.duration_s
+            if own_us > took_s * 1e6:
+                message = f"the profile claims {own_us / 1e6:.3g} s of calls, and took {took_s:.3g} s in all"
+                return {**fields, "status": protocol.WRONG, "message": message, "log_excerpt": answer.ended.log}
+        return fields | fields_of(result)

@@ -1,50 +1,33 @@
 """Experiments on a finished run: what its records call for, and is not recorded yet.
 
-Each experiment leaves its records at once, so what was interrupted goes on where it stopped.
+Each experiment leaves its record at once, so what was interrupted goes on where it stopped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from harness.experiments.checkers import checkers_key, run_checkers
-from harness.experiments.conditions import conditions_key, run_conditions
+from harness.experiments.base import CellExperiment, path_of
+from harness.experiments.checkers import CheckersExperiment
+from harness.experiments.conditions import ConditionsRun
 from harness.experiments.factors import FactorExperiment
-from harness.experiments.jobs import Trials, jobs_of
 from harness.experiments.plan import Case, Focus, Planned, plan_experiments, sequences
-from harness.experiments.profile import profile_key, run_profile
+from harness.experiments.profile import ProfileExperiment
 from harness.progress import Display
 from harness.run.context import Context
-from harness.run.memo import is_recorded
-from harness.schema.experiment_records import (
-    CheckersRecord,
-    ConditionsExperiment,
-    ConditionsRecord,
-    FactorRecord,
-    ProfileRecord,
-)
+from harness.schema.experiment_records import ConditionsRecord
 from harness.schema.records import Outcome
 from harness.schema.run_records import Cell
 from harness.schema.storage import Run, load_record
 from harness.stats.screen import Profiled, moved_targets
 from harness.worker import protocol
 
-CHECKERS = "checkers"
 CHANGED = tuple({protocol.OK, other} for other in (protocol.WRONG, protocol.CRASHED, protocol.UNSUPPORTED))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Experiment:
-    """Something to run on one cell, which is not recorded: `run` gives each record with its place."""
-
-    what: str
-    cell: Cell
-    run: Callable[[], list[tuple[Path, Outcome]]]
-
-
 def planned(run: Run, focus: Focus | None = None) -> Planned:
+    """Return the cases of a run's records."""
     return plan_experiments(run.load(), run.validations(), run.builds(), focus, list(run.environments()))
 
 
@@ -84,17 +67,18 @@ def calls_operators(run: Run, cases: Sequence[Case]) -> list[Profiled]:
 def unexplained(run: Run) -> bool:
     """Return whether a run's records call for experiments that it does not hold."""
     cases = planned(run).cases
-    wanted: list[tuple[Cell, str]] = [
-        (cell, name) for case in cases for cell in case.cells for name in (*case.experiments, "history")
-    ]
-    wanted += [(case.cells[-1], CHECKERS) for case in cases]
-    wanted += [(cell, factor.value) for case in cases for factor, cell in case.factor_cells]
-    profiled = (*find_slowed(run, Focus()), *calls_operators(run, cases))
-    wanted += [(cell, target.experiment) for target in profiled for cell in target.cells]
-    return any(not _path(run, cell, name).exists() for cell, name in wanted)
+    wanted: list[tuple[Cell, str]] = []
+    for case in cases:
+        wanted += [(cell, name) for cell in case.cells for name in (*case.experiments, "history")]
+        wanted += [(cell, factor.value) for factor, cell in case.factor_cells]
+        wanted.append((case.cells[-1], CheckersExperiment.name))
+    for target in (*find_slowed(run, Focus()), *calls_operators(run, cases)):
+        wanted += [(cell, target.experiment) for cell in target.cells]
+    return any(not path_of(run, cell, name).exists() for cell, name in wanted)
 
 
 def cell_id(record: Cell | Outcome) -> tuple[str, ...]:
+    """Return what a record is of."""
     return tuple(getattr(record, name) for name in ("environment", "kernel", "workload", "device"))
 
 
@@ -108,95 +92,39 @@ def explain(context: Context, display: Display, focus: Focus) -> int:
         case = _keep_built(context, case)
         for reason in case.reasons:
             display.note(f"explaining {case.id}: {reason}")
-        done += _run_all(context, display, list_experiments(context, case))
+        for experiment in list_experiments(context, case):
+            done += _run(display, experiment)
     for target in (*find_slowed(context.run, focus), *calls_operators(context.run, suspects.cases)):
-        done += _run_all(context, display, list_profiles(context, target))
+        for cell in target.cells:
+            if (cell.environment, cell.kernel, cell.device) in context.builds:  # no `eval`'s baseline
+                done += _run(display, ProfileExperiment(context=context, cell=cell, target=target.target))
     return done
 
 
-def _run_all(context: Context, display: Display, experiments: Iterable[Experiment]) -> int:
-    """Run experiments, each of which leaves its records at once. Return the number of records."""
-    done = 0
-    for experiment in experiments:
-        with context.hold(experiment.cell.device):
-            done += run_experiment(context, experiment)
-        display.note(f"ran {experiment.what}")
-    return done
+def _run(display: Display, experiment: CellExperiment) -> int:
+    """Run an experiment, unless it is recorded. Return the number of records that were made."""
+    if experiment.is_recorded:
+        return 0
+    with experiment.context.hold(experiment.cell.device):
+        experiment.run()
+    display.note(f"ran {experiment.name}: {experiment.cell.id}")
+    return 1
 
 
-def run_experiment(context: Context, experiment: Experiment) -> int:
-    """Run one experiment and save its records. Return their number."""
-    records = experiment.run()
-    for path, record in records:
-        context.save(path, record)
-    return len(records)
-
-
-def list_experiments(context: Context, case: Case) -> Iterator[Experiment]:
-    """Yield everything that a case calls for and the run lacks."""
-    run = context.run
+def list_experiments(context: Context, case: Case) -> Iterator[CellExperiment]:
+    """Yield everything that a case calls for."""
     for cell in case.cells:
-        if (step := plan_conditions(context, cell, case.experiments, case.trials)) is not None:
-            yield step
-        inputs = _path(run, cell, "inputs")  # what the first ones gave is recorded by now
+        for name in case.experiments:
+            yield ConditionsRun(context=context, cell=cell, experiment=name, trials=case.trials)
+        inputs = path_of(context.run, cell, "inputs")  # what the first ones gave is recorded by now
         trials = sequences(case, load_record(inputs, ConditionsRecord) if inputs.exists() else None)
-        if (step := plan_conditions(context, cell, ["history"], trials)) is not None:
-            yield step
+        yield ConditionsRun(context=context, cell=cell, experiment="history", trials=trials)
+    base = case.environments[0] if case.environments else ""
     for factor, cell in case.factor_cells:
-        one = FactorExperiment(
-            context=context, factor=factor, cell=cell, baseline=case.environments[0], failing=case.failing
-        )
-        if not is_recorded(context, one.path, FactorRecord, one.key):
-            yield _make_single(f"{factor.value}: {cell.id}", cell, one.path, one.run)
+        yield FactorExperiment(context=context, factor=factor, cell=cell, baseline=base, failing=case.failing)
     # What they look for stands in the source: one environment is enough, the one in which something changed.
     for cell in case.cells[-1:]:
-        path = _path(run, cell, CHECKERS)
-        if not is_recorded(context, path, CheckersRecord, checkers_key(context, cell)):
-
-            def check(cell: Cell = cell) -> Outcome:
-                return run_checkers(context, cell)
-
-            yield _make_single(f"{CHECKERS}: {cell.id}", cell, path, check)
-
-
-def list_profiles(context: Context, target: Profiled) -> Iterator[Experiment]:
-    """Yield what tells where a target's time goes, in both environments."""
-    for cell in target.cells:
-        if (cell.environment, cell.kernel, cell.device) not in context.builds:
-            continue  # an `eval`'s baseline, measured by another run
-        path = _path(context.run, cell, target.experiment)
-        if not is_recorded(context, path, ProfileRecord, profile_key(context, cell, target.target)):
-
-            def profile(cell: Cell = cell) -> Outcome:
-                return run_profile(context, cell, target.target)
-
-            yield _make_single(f"profile of {target.target}: {cell.id}", cell, path, profile)
-
-
-def _make_single(what: str, cell: Cell, path: Path, make: Callable[[], Outcome]) -> Experiment:
-    return Experiment(what=what, cell=cell, run=lambda: [(path, make())])
-
-
-def plan_conditions(
-    context: Context, cell: Cell, experiments: Iterable[ConditionsExperiment], trials: Trials
-) -> Experiment | None:
-    """Return those of the experiments on a cell that are not recorded, in this run or in another; None for none."""
-
-    def is_known(name: ConditionsExperiment) -> bool:
-        key = conditions_key(context, cell, jobs_of(context, cell, [name], trials))
-        return is_recorded(context, _path(context.run, cell, name), ConditionsRecord, key)
-
-    missing = [name for name in experiments if not is_known(name)]
-
-    def run() -> list[tuple[Path, Outcome]]:
-        records = run_conditions(context, cell, missing, trials)
-        return [(_path(context.run, cell, record.experiment), record) for record in records]
-
-    return Experiment(what=f"{', '.join(missing)}: {cell.id}", cell=cell, run=run) if missing else None
-
-
-def _path(run: Run, cell: Cell, experiment: str) -> Path:
-    return run.experiment_path(cell.environment, cell.kernel, cell.device, cell.workload, experiment)
+        yield CheckersExperiment(context=context, cell=cell)
 
 
 def _keep_built(context: Context, case: Case) -> Case:

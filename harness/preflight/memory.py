@@ -46,7 +46,9 @@ def check_memory(
         for device in (each for each in DEVICES if each in used.get(workload.name, ())):
             for dtype in getattr(workload.dtypes, device):
                 tensors, judging = tensor_bytes(workload, dtype), judging_bytes(workload)
-                needed: dict[Device, int] = {"cpu": tensors + judging} | ({"cuda": tensors} if device == "cuda" else {})
+                needed: dict[Device, int] = {"cpu": tensors + judging}
+                if device == "cuda":
+                    needed["cuda"] = tensors
                 for owner, size in needed.items():
                     if 0 < has.get(owner, 0) < size:
                         place = "this machine" if owner == "cpu" else "its GPU"

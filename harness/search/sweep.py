@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 
 import optuna
-from optuna.distributions import CategoricalDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.trial import TrialState, create_trial
 
 from harness.config.kernels import Kernel
@@ -67,7 +67,9 @@ def propose(kernel: Kernel, trials: Sequence[SettingTrial], count: int, seed: in
         return left
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed))
-    choices = {name: CategoricalDistribution(values) for name, values in kernel.search.items()}
+    choices: dict[str, BaseDistribution] = {
+        name: CategoricalDistribution(values) for name, values in kernel.search.items()
+    }
     for setting in settings:
         score = scores.get(str(setting), math.nan)
         if score < math.inf:

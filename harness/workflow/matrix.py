@@ -15,6 +15,7 @@ from harness.errors import BUILD_FAILED, INFRASTRUCTURE, InputError
 from harness.executors.process import kill_leftovers
 from harness.experiments.admission import admit
 from harness.experiments.compiled import sample_all, unsampled
+from harness.experiments.packages import exchange_packages
 from harness.experiments.plan import Focus
 from harness.experiments.run import explain, unexplained
 from harness.gpu import use
@@ -35,7 +36,6 @@ from harness.schema.run_records import Cell, GpuFacts, RunRecord, Selection
 from harness.schema.storage import Run, load_record, save_record
 from harness.tools import cache_folder, commit_of, lock_file
 from harness.worker import protocol
-from harness.workflow.packages import exchange_packages
 
 
 def gpu_in_use(prepared: Prepared) -> GpuFacts | None:

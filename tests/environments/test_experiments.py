@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from harness.experiments.checkers import run_checkers
+from harness.experiments.checkers import CheckersExperiment
 from harness.experiments.factors import FactorExperiment
-from harness.experiments.profile import run_profile
+from harness.experiments.profile import ProfileExperiment
 from harness.run.context import Context
 from harness.schema.experiment_records import CheckersRecord, ExperimentFactor, FactorRecord, ProfileRecord
 from harness.schema.run_records import Cell
@@ -60,7 +60,7 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> Context:
 
 def varied(context: Context, kernel: str, factor: ExperimentFactor = ExperimentFactor.CODE) -> FactorRecord:
     cell = Cell(environment=NEW, kernel=kernel, workload="small-fp32", device="cpu")
-    return FactorExperiment(context=context, factor=factor, cell=cell, baseline=OLD, failing={}).run()
+    return FactorExperiment(context=context, factor=factor, cell=cell, baseline=OLD, failing={}).make()
 
 
 def test_all_four_combinations_agree_with_what_was_validated(context: Context) -> None:
@@ -141,7 +141,8 @@ def test_an_object_that_was_changed_since_its_build_is_not_run(context: Context)
 @pytest.mark.parametrize("environment", [OLD, NEW])
 @pytest.mark.parametrize(("kernel", "found"), [("small", []), ("beyond", ["address"])])
 def test_checkers_in_both_versions(context: Context, environment: str, kernel: str, found: list[str]) -> None:
-    record = run_checkers(context, Cell(environment=environment, kernel=kernel, workload="small-fp32", device="cpu"))
+    cell = Cell(environment=environment, kernel=kernel, workload="small-fp32", device="cpu")
+    record = CheckersExperiment(context=context, cell=cell).make()
     assert record.status == "ok", record
     assert {result.tool for result in record.results} == {"address", "undefined_behaviour", "thread", "auto_var_init"}
     assert all(result.control_found for result in record.results), record
@@ -152,15 +153,15 @@ def test_checkers_in_both_versions(context: Context, environment: str, kernel: s
 
 
 def test_checkers_of_a_kernel_with_openmp_leave_its_threads_out(context: Context) -> None:
-    record = run_checkers(context, Cell(environment=NEW, kernel="openmp", workload="small-fp32", device="cpu"))
+    cell = Cell(environment=NEW, kernel="openmp", workload="small-fp32", device="cpu")
+    record = CheckersExperiment(context=context, cell=cell).make()
     status = {result.tool: result.status for result in record.results}
     assert status == {"address": "ok", "undefined_behaviour": "ok", "thread": "not_run", "auto_var_init": "ok"}, record
 
 
 def profiled(context: Context, environment: str, target: str, kernel: str = "small") -> ProfileRecord:
-    return run_profile(
-        context, Cell(environment=environment, kernel=kernel, workload="seed-fp32", device="cpu"), target
-    )
+    cell = Cell(environment=environment, kernel=kernel, workload="seed-fp32", device="cpu")
+    return ProfileExperiment(context=context, cell=cell, target=target).make()
 
 
 def test_what_math_does_more_in_2_5_0_is_in_its_profile(context: Context) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from harness.experiments.packages import exchange_packages
 from harness.experiments.plan import Focus
 from harness.run.prepare import RunOptions, make_plan
 from harness.schema.experiment_records import FactorRecord
@@ -15,7 +16,6 @@ from harness.schema.run_records import Selection
 from harness.schema.storage import Run
 from harness.tools import cache_folder
 from harness.workflow.matrix import measure
-from harness.workflow.packages import exchange_packages
 from reports.attribute import Cause, explained
 from reports.attribute.causes import About, Grade, Kind
 from tests.projects import HEAD, make_project

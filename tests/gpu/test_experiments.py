@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.experiments.checkers import COMPUTE, cuda_results
-from harness.experiments.executable import DRIVER
+from harness.experiments.checkers import COMPUTE, DRIVER, cuda_results
 from harness.schema.experiment_records import CheckerResult, OperatorTime
 from harness.tools import cuda_compiler
 from harness.worker import codec, wire

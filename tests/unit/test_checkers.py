@@ -14,7 +14,7 @@ import pytest
 
 from harness.config.kernels import Kernel
 from harness.experiments import checkers
-from harness.experiments.executable import DRIVER, flags_of
+from harness.experiments.checkers import DRIVER, CheckersExperiment, flags_of
 from harness.schema.environment_records import BuildRecord
 from harness.schema.experiment_records import CheckerResult
 from harness.schema.records import Device
@@ -209,7 +209,7 @@ KERNEL = Kernel(name="mine", sources={"cpu": ["csrc/k.cpp"]})
 
 def test_the_verb_is_asked_for_the_kernels_own_sources_and_objects(tmp_path: Path) -> None:
     executor = FakeExecutor(twin("a", "a", "a"))
-    record = checkers.run_checkers(context_of(tmp_path, executor, build(), KERNEL), CELL)
+    record = CheckersExperiment(context=context_of(tmp_path, executor, build(), KERNEL), cell=CELL).make()
     (task,) = executor.tasks
     assert record.status == "ok" and record.duration_s == 2.0 and len(record.results) == 4
     assert task.terms.timeout_s == checkers.TOTAL_S and not task.writes
@@ -227,7 +227,7 @@ def test_the_verb_is_asked_for_the_kernels_own_sources_and_objects(tmp_path: Pat
 )
 def test_what_has_no_entry_point_is_not_run(tmp_path: Path, built: BuildRecord, kernel: Kernel, words: str) -> None:
     executor = FakeExecutor(None)
-    record = checkers.run_checkers(context_of(tmp_path, executor, built, kernel), CELL)
+    record = CheckersExperiment(context=context_of(tmp_path, executor, built, kernel), cell=CELL).make()
     assert record.status == "not_run" and words in record.message and not executor.tasks
 
 
@@ -241,15 +241,17 @@ LACKS = CheckResult(status="not_run", message="nm is missing", openmp=False, bul
 def test_a_result_that_cannot_be_read_and_a_tool_that_is_missing_are_rows(
     tmp_path: Path, result: Any, status: str, words: str
 ) -> None:
-    record = checkers.run_checkers(context_of(tmp_path, FakeExecutor(result), build(), KERNEL), CELL)
+    context = context_of(tmp_path, FakeExecutor(result), build(), KERNEL)
+    record = CheckersExperiment(context=context, cell=CELL).make()
     assert record.status == status and record.message and words in record.message and not record.results
 
 
 def test_the_tools_see_inputs_on_which_it_fails(tmp_path: Path) -> None:
     context = context_of(tmp_path, FakeExecutor(twin("a", "a", "a")), build(), KERNEL)
-    assert checkers.inputs_of(context, CELL) == ("independent", 0), "nothing is known of it"
+    experiment = CheckersExperiment(context=context, cell=CELL)
+    assert experiment.find_inputs() == ("independent", 0), "nothing is known of it"
     for units, trial in (([1.0, 2.0, 9.0, 1.0], 2), ([1.0, None, 9.0, 1.0], 1), ([1.0] * 4, 0)):
         save_record(context.run.validation_path(CELL), validation(units=units))
-        assert checkers.inputs_of(context, CELL) == ("independent", trial)
-        checkers.run_checkers(context, CELL)
+        assert experiment.find_inputs() == ("independent", trial)
+        experiment.make()
         assert context.executor.tasks[-1].request.trial == trial

@@ -10,7 +10,7 @@ import pytest
 from harness.config.matrix import Matrix
 from harness.config.plan import Facts
 from harness.config.planner import plan_run
-from harness.experiments.compiled import subjects
+from harness.experiments.compiled import find_cells
 from harness.schema.compiled_records import Compilation, CompiledRecord, GeneratedFile
 from harness.schema.run_records import Selection
 from harness.schema.storage import from_json_value, save_record
@@ -68,7 +68,7 @@ def test_a_record_of_an_earlier_version_is_read_without_its_times() -> None:
 
 
 @pytest.mark.parametrize(("text", "compiles"), [("torch.compile(f)", True), ("import triton", True), ("", False)])
-def test_subjects_are_compiled_operators_and_files_that_name_a_compiler(
+def test_cells_are_of_compiled_operators_and_files_that_name_a_compiler(
     tmp_path: Path, text: str, compiles: bool
 ) -> None:
     (tmp_path / "new.py").write_text(text)
@@ -77,9 +77,9 @@ def test_subjects_are_compiled_operators_and_files_that_name_a_compiler(
     operator = {"operator": "torch.topk", "shapes": [[4, 8]], "compile": True, "devices": ["cpu"]}
     matrix = Matrix.model_validate({"kernels": [kernel], "operators": [operator]})
     plan = plan_run(matrix, Selection(devices=("cpu",)), Facts(executor="venv", executor_reason="a test"))
-    found = subjects(tmp_path, matrix, plan)
-    assert set(found) == {("pytorch", "topk.compiled-fp32", "cpu")} | ({("mine", "mine", "cpu")} if compiles else set())
-    assert {cell.environment for cells in found.values() for cell in cells} == set(plan.measured)
+    found = list(find_cells(tmp_path, matrix, plan))
+    assert {cell.workload for cell in found} == {"topk.compiled-fp32"} | ({"mine"} if compiles else set())
+    assert {cell.environment for cell in found} == set(plan.measured)
 
 
 def test_what_was_generated_is_the_same_or_differs(evidence: Evidence) -> None:

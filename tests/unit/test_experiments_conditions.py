@@ -15,9 +15,8 @@ from harness.config.matrix import Limits, Tolerances
 from harness.executors import Answer, Task
 from harness.experiments import conditions
 from harness.experiments.condition_list import MOST_SCORES, conditions_of, lengths, size_conditions
-from harness.experiments.conditions import Session
-from harness.experiments.jobs import MOST_BYTES, Job, in_processes, merge, plan_jobs
-from harness.schema.experiment_records import Condition, ConditionResult, ConditionsExperiment
+from harness.experiments.conditions import MOST_BYTES, Job, Session, in_processes, plan_jobs
+from harness.schema.experiment_records import Condition, ConditionsExperiment
 from harness.schema.records import Device
 from harness.schema.run_records import Cell
 from harness.schema.storage import Run
@@ -48,12 +47,12 @@ def listed(
 
 
 def jobs(
-    *experiments: ConditionsExperiment,
+    experiment: ConditionsExperiment,
     trials: Mapping[str, tuple[int, ...]] = TRIALS,
     output_bytes: int = 1000,
     **more: Any,
 ) -> list[Job]:
-    return plan_jobs([(e, c) for e in experiments for c in listed(e, **more)], trials, output_bytes)
+    return plan_jobs(experiment, listed(experiment, **more), trials, output_bytes)
 
 
 def sizes(planned: list[Job]) -> list[int]:
@@ -86,8 +85,8 @@ def test_a_side_stream_is_of_a_gpu_and_a_problem_has_one_recipe() -> None:
 def test_what_must_be_first_has_a_process_of_its_own() -> None:
     planned = jobs("predecessor")
     processes = list(in_processes(planned))
-    assert [len(shared) for shared in processes] == [1, 1, 5]
-    assert [p[0].trials for p in processes[:2]] == [(0,), (1,)] and all(p[0].repeats == 1 for p in processes[:2])
+    assert [len(shared) for shared in processes] == [1, 5]
+    assert (processes[0][0].trials, processes[0][0].repeats) == ((0,), 1)
     assert sorted(job.number for shared in processes for job in shared) == [job.number for job in planned]
 
 
@@ -151,35 +150,6 @@ def test_few_heads_and_small_batches_are_tried_and_the_smallest_of_all() -> None
     assert found[0] == (0, 0, 100) and len(set(found)) == len(found) and (2, 0, 100) not in found
     [alone] = [each.label for each in size_conditions(workload(1, 1, 100, 64)) if each.seq_len == 1]
     assert alone == "1 rows"
-
-
-# -- results and sessions ------------------------------------------------------------------------------------------
-
-
-def result(status: Any, **fields: Any) -> ConditionResult:
-    return ConditionResult(condition=Condition(label="x"), status=status, **fields)
-
-
-def test_trials_of_several_processes_are_one_result() -> None:
-    parts = [
-        result("ok", runs=1, passed=1, max_units=1.0, output_sha256=[["a"]], input_sha256=["i"], within=[[True]]),
-        result(
-            "wrong",
-            runs=1,
-            passed=0,
-            nonfinite=1,
-            output_sha256=[["b"]],
-            input_sha256=["j"],
-            message="0 of 1",
-            within=[[False]],
-            scales=False,
-        ),
-    ]
-    both = merge(Condition(label="x"), parts)
-    assert (both.status, both.runs, both.passed, both.nonfinite, both.max_units) == ("wrong", 2, 1, 1, 1.0)
-    assert both.within == [[True], [False]] and both.scales is False
-    assert both.output_sha256 == [["a"], ["b"]] and both.message == "1 of 2 runs pass"
-    assert merge(Condition(label="x"), [*parts, result("crashed", message="died")]).status == "crashed"
 
 
 class Scripted:
@@ -328,7 +298,7 @@ def test_a_failure_is_shrunk_in_the_same_session(play: Play) -> None:
     one, executor = play(experiment="lengths", wrong=lambda sizes: (sizes[2] or 100) > 40)
     planned = len(executor.asked[0])
     assert len(executor.asked) > 1 and len(one.jobs) > planned
-    assert set(one.spent_s) == set(one.results) == {job.number for job in one.jobs}
+    assert set(one.results) == {job.number for job in one.jobs}
 
 
 def test_nothing_more_is_tried_where_nothing_fails_or_nothing_runs(play: Play) -> None:

@@ -104,7 +104,7 @@ def reply(task: Task) -> Any:
 def asked(root: Path, factor: ExperimentFactor, of: Kernel | None = None) -> tuple[FactorRecord, dict[Any, Task]]:
     """The record, and the task of each (home, level)."""
     executor = FakeExecutor(reply)
-    record = experiment(root, factor, executor, of or kernel()).run()
+    record = experiment(root, factor, executor, of or kernel()).make()
     tasks = [task for task in executor.tasks if task.name == "candidate"]
     return record, {(r.home, r.level): task for r, task in zip(record.results, tasks, strict=True)}
 
@@ -121,7 +121,7 @@ def test_each_home_runs_each_level_and_all_else_is_its_own(tmp_path: Path) -> No
     record, tasks = asked(tmp_path, ExperimentFactor.VARIABLES)
     for (home, level), task in tasks.items():
         assert task.environment == home and task.request.kernel.artifact.endswith(f"{home}.so")
-        assert task.variables == {"a": {}, "b": {"FAST": "1"}}[level]
+        assert task.terms.variables == {"a": {}, "b": {"FAST": "1"}}[level]
         assert task.request.threads == {"a": 1, "b": 2}[level] and not task.request.told
     python = Kernel(name="k", problem="p.py", model_new="m.py")
     record, tasks = asked(tmp_path, ExperimentFactor.VERSION, python)
@@ -136,7 +136,7 @@ def test_each_home_runs_each_level_and_all_else_is_its_own(tmp_path: Path) -> No
 def test_a_process_that_dies_is_a_row_and_leaves_nothing(tmp_path: Path) -> None:
     executor = FakeExecutor(lambda task: None if task.name == "candidate" else reply(task))
     one = experiment(tmp_path, ExperimentFactor.VARIABLES, executor, kernel())
-    record = one.run()
+    record = one.make()
     assert record.status == "ok" and {row.status for row in record.results} == {"crashed"}
     assert not one.folder.exists()
 
@@ -166,10 +166,9 @@ def test_recipes_are_added_up_and_those_that_failed_are_no_runs() -> None:
         recipe("shared_qkv", 1, target(1, 1.0, ["d"])),
         recipe("large_logits", 1, wire.TargetResult("crashed", "no", "trace", target="kernel")),
     ]
-    found = sum_up(wire.JudgeResult("wrong", "said", recipes=rows), "rounding")
+    found = sum_up([(each, each.targets[0]) for each in rows], "rounding")
     assert (found["runs"], found["passed"], found["max_units"]) == (4, 3, 9.0)
     assert found["output_sha256"] == ["a", "b", "c", "d"]
-    assert (found["status"], found["message"], found["log_excerpt"]) == ("wrong", "said", "trace")
 
 
 class Linker:

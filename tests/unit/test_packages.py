@@ -19,13 +19,18 @@ from harness.config.plan import PlannedEnvironment
 from harness.errors import InputError
 from harness.executors import remove
 from harness.executors.choose import Choice
-from harness.experiments.packages import DifferingPackage, exchange, find_differing
+from harness.experiments import packages
+from harness.experiments.packages import (
+    DifferingPackage,
+    PackageExchange,
+    PackageQuestion,
+    exchange,
+    find_differing,
+)
 from harness.run.prepare import RunOptions
 from harness.schema.environment_records import Wheel
 from harness.schema.packages import only_packages
 from harness.schema.run_records import Cell, Selection
-from harness.workflow import packages
-from harness.workflow.packages import PackageExchange, PackageQuestion
 
 OLD = Environment(torch="2.1.0", cuda="12.1", python="3.11", packages=["demo==1.0"])
 NEW = Environment(torch="2.5.0", cuda="12.1", python="3.11", packages=["demo==2.0"], variables={"OMP_NUM_THREADS": "1"})

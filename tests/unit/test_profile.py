@@ -8,7 +8,7 @@ import pytest
 
 from harness.config.kernels import Kernel, Sources
 from harness.config.matrix import Limits
-from harness.experiments.profile import run_profile
+from harness.experiments.profile import ProfileExperiment
 from harness.schema.run_records import Cell
 from harness.schema.storage import Run
 from harness.worker import operators
@@ -87,7 +87,8 @@ def context_of(tmp_path: Path, executor: FakeExecutor, built: str = "ok", enviro
 
 def profiled(tmp_path: Path, executor: FakeExecutor, target: str, **changes: Any) -> Any:
     context = context_of(tmp_path, executor, **changes)
-    return run_profile(context, Cell(environment="e", kernel="k", workload="w", device="cpu"), target)
+    cell = Cell(environment="e", kernel="k", workload="w", device="cpu")
+    return ProfileExperiment(context=context, cell=cell, target=target).make()
 
 
 def result(self_us: float = 100.0, **changes: Any) -> dict[str, Any]:

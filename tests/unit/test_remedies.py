@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
-import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +17,6 @@ from harness.cli import main
 from harness.config import operators
 from harness.config.matrix import Matrix
 from harness.config.yaml_problems import fields_at, problem_and_remedy
-from harness.preflight.environments import LOOK_UP
 from harness.schema.records import Outcome
 from tests.conftest import ROOT
 from tests.torch_names import LACKING
@@ -109,22 +105,6 @@ def test_the_list_of_an_operators_dtypes_is_offered_as_a_list() -> None:
         "operators[0].dtypes: expected a list, got keys with values",
         "such as dtypes: [float32]",
     )
-
-
-@pytest.mark.process
-def test_a_near_name_exists_is_called_and_may_be_written(tmp_path: Path) -> None:
-    """By a torch of our own: the names that it has are known."""
-    (tmp_path / "torch.py").write_text(
-        "class Tensor:\n    exponential_ = normal_ = _softmax = print\n    softmax = print\n    softmac = 3\n"
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", LOOK_UP, "torch.Tensor.softmaxx", "torch.Tensor.exponential"],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=tmp_path,
-    )
-    assert json.loads(run.stdout) == {"torch.Tensor.softmaxx": ["torch.Tensor.softmax"], "torch.Tensor.exponential": []}
 
 
 # -- commands
