@@ -1,11 +1,10 @@
 """The conditions of each experiment, and the sizes at which a wrong kernel is tried: pure lists.
 
-Lengths lie around where a tile ends, and where a count leaves a type.
+Lengths lie around where a tile ends.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,7 +16,6 @@ from harness.worker import protocol
 
 SAME_CALLS = 50
 TILES = (16, 32, 64, 128)
-LIMITS = (1 << 15, 1 << 16, 1 << 31, 1 << 32)  # how much can be counted in 16 and 32 bits, signed and not
 FEW = (1, 2, 3, 4)  # heads, and sequences of a batch
 HEAD_DIMS = (16, 32, 40, 48, 64, 72, 80, 96, 128)
 MOST_SCORES = 1 << 26  # of all heads: what is longer takes too long to compute in float64
@@ -117,14 +115,6 @@ def _inputs(device: Device, problem: bool) -> list[Condition]:
     return conditions
 
 
-def last_lengths(batch: int, heads: int, head_dim: int) -> list[int]:
-    """The largest sequence lengths at which something that a kernel may count stays within a limit: elements of K and
-    scores, of one head, of all heads of a sequence, and of all sequences."""
-    alike = dict.fromkeys((1, heads, batch * heads))
-    elements = [limit // (each * head_dim) for each in alike for limit in LIMITS]
-    return elements + [math.isqrt(limit // each) for each in alike for limit in LIMITS]
-
-
 def lengths(workload: WorkloadInfo) -> list[int]:
     """The workload's own first; none of a problem file's, which has no shape."""
     batch, heads, seq_len, head_dim = workload.batch, workload.heads, workload.seq_len, workload.head_dim
@@ -133,8 +123,6 @@ def lengths(workload: WorkloadInfo) -> list[int]:
     candidates = [seq_len, seq_len - 1, seq_len + 1, 1, 2, 3, *TILES]
     for tile in TILES:
         candidates += [seq_len // tile * tile, seq_len // tile * tile + tile]
-    for last in last_lengths(batch, heads, head_dim):
-        candidates += [last, last + 1] if last < seq_len else []
     return [length for length in dict.fromkeys(candidates) if length > 0 and batch * heads * length**2 <= MOST_SCORES]
 
 

@@ -1,4 +1,4 @@
-"""What the attribution answers, against the truth: which answers are right, and the confusion matrix. Pure.
+"""What the attribution answers, against the truth: which answers are right. Pure.
 
 An answer is right for a fault case if its first cause is one of the case's and the case's main cause is among the
 causes given; and for a negative control if its kernel is given nothing but what moved harmlessly. The first cause's
@@ -74,11 +74,6 @@ def score(case: FaultCase, answers: Sequence[Answer]) -> Score:
     return Score(name=case.name, causes=tuple(case.causes), answers=known, right=right, false_positives=false_positives)
 
 
-def confusion(scores: Sequence[Score]) -> dict[tuple[str, str], int]:
-    """(true main cause, first answer) to the number of cases."""
-    return dict(Counter((one.causes[0], one.first) for one in scores))
-
-
 def by_grade(scores: Sequence[Score]) -> dict[str, tuple[int, int]]:
     """Grade of the first answer to (right, all)."""
     every, right = (Counter(one.grade or "none" for one in scores if one.right or not only) for only in (False, True))
@@ -88,7 +83,6 @@ def by_grade(scores: Sequence[Score]) -> dict[str, tuple[int, int]]:
 def summary(scores: Sequence[Score]) -> dict[str, Any]:
     """The counts as JSON, with every answer."""
     controls = [one for one in scores if one.causes[0] == NOTHING_MOVED]
-    cells = sorted(confusion(scores).items())
     return {
         "cases": len(scores),
         "right": sum(one.right for one in scores),
@@ -96,20 +90,15 @@ def summary(scores: Sequence[Score]) -> dict[str, Any]:
         "false_positives": sum(bool(one.false_positives) for one in controls),
         "wrong_and_proven": sum(one.wrong_and_proven for one in scores),
         "by_grade": {grade: {"right": right, "all": total} for grade, (right, total) in by_grade(scores).items()},
-        "confusion": [{"true": true, "answer": first, "count": count} for (true, first), count in cells],
         "answers": [asdict(one) | {"first": one.first, "grade": one.grade} for one in scores],
     }
 
 
 def render(scores: Sequence[Score]) -> str:
-    """The confusion matrix as a table of text, the cases answered wrongly, and the counts."""
-    counts, total = confusion(scores), summary(scores)
-    lines = [f"{'true main cause':26s} {'first answer':26s} cases"]
-    for true, first in sorted(counts, key=lambda pair: (CAUSES.index(pair[0]), pair[1])):
-        wrong = [one.name for one in scores if (one.causes[0], one.first) == (true, first) and not one.right]
-        mark = f"  <- {', '.join(wrong)}" if wrong else ""
-        lines.append(f"{true:26s} {first:26s} {counts[true, first]}{mark}")
-    lines += ["", f"right: {total['right']} of {total['cases']}"]
+    """Return the cases that are answered wrongly, and the counts."""
+    total = summary(scores)
+    lines = [one.line for one in scores if not one.right]
+    lines.append(f"right: {total['right']} of {total['cases']}")
     lines += [f"  graded {grade}: {right} of {every} right" for grade, (right, every) in by_grade(scores).items()]
     lines.append(f"false positives: {total['false_positives']} of {total['negative_controls']} negative controls")
     lines.append(f"wrong, and graded proven: {total['wrong_and_proven']}")

@@ -129,14 +129,6 @@ def test_its_own_comes_first_and_each_tile_has_whole_ones_and_others() -> None:
         assert any(each % tile == 0 and each // tile % 2 for each in found), "or a tile of twice that would fit as well"
 
 
-def test_both_sides_of_each_count_that_leaves_a_type_below_its_own() -> None:
-    found = lengths(workload(1, 1, 560, 128))
-    assert {256, 257, 512, 513} <= set(found), "elements of K, in 15 and 16 bits"
-    assert {181, 182} <= set(found), "scores, in 15 bits"
-    assert {64, 65} <= set(lengths(workload(2, 4, 560, 64))), "elements of K, of all heads and sequences, in 15 bits"
-    assert {90, 91} <= set(lengths(workload(1, 4, 560, 64))), "scores of all heads, in 15 bits"
-
-
 def test_what_would_take_too_long_in_float64_is_left_out() -> None:
     found = size_conditions(workload(4, 16, 4096, 128))
     assert found and max(each.seq_len**2 * (each.heads or 16) * (each.batch or 4) for each in found) <= MOST_SCORES

@@ -21,7 +21,7 @@ from harness.config.matrix import load_matrix, without_slurm
 from harness.errors import InfrastructureError, InputError, RecordError
 from harness.run.folders import all_runs
 from harness.schema.run_records import Selection
-from harness.schema.storage import Run, load_record, save_record
+from harness.schema.storage import Run, save_record
 from reports.load.evidence import load_evidence
 from reports.render.report import Report
 from tests.unit.sharded import GPU, lay_out, planned
@@ -209,15 +209,6 @@ def test_a_deleted_record_is_made_again_and_collected_again(root: Path) -> None:
     [run] = [run for shard in first.shards if (run := shard.run())]
     (run.folder / path.relative_to(made.folder)).unlink()
     assert planned(root, "two")[0].run() is None, "the next command queues it again"
-
-
-def test_a_collected_launch_is_its_shards_own(root: Path) -> None:
-    [shard] = planned(root, "two")
-    run = finish(shard)
-    into = Run(root / "into")
-    collect([(shard, run)], into, [], Selection(), "d")
-    path = next((into.folder / "launches").rglob("*.json"))
-    assert load_record(path, type(into.launches()[0])) in run.launches()
 
 
 def test_a_kernel_is_a_shard_on_every_gpu_that_is_asked_for_and_each_model_is_a_run(root: Path) -> None:
