@@ -24,8 +24,7 @@ TIMED_TRIALS = 2  # where times are asked for, outputs are only checked
 @dataclass(frozen=True, kw_only=True)
 class BisectSubject:
     """`kernels` and `workloads` as given; none: all. `component`: the package whose releases are asked, in the
-    environment `held`, by version or id; '' the baseline. `python`: of every version, where it is another than the good
-    one's in matrix.yaml; '' the same."""
+    environment `held`, by version or id; '' the baseline."""
 
     good: str
     bad: str
@@ -71,8 +70,7 @@ def held_environment(matrix: Matrix, held: str) -> Environment:
 def environment_at(matrix: Matrix, subject: BisectSubject, version: str) -> Environment:
     """Return the environment of a version of what is bisected: matrix.yaml's own where it has that version."""
     if not subject.component:
-        found = environment_of(matrix, version, subject.good)
-        return found
+        return environment_of(matrix, version, subject.good)
     held = held_environment(matrix, subject.held)
     if package_versions(matrix.packages_in(held)).get(subject.component) == version:
         return held
