@@ -48,7 +48,6 @@ def add_session(verb: str, does: str) -> None:
 
 
 add_session("check", "What cannot work, in seconds and without an environment; `matrix` and `eval` begin with it.")
-add_session("new", "A kernel's template and a matrix file of its own: -- mine.cu")
 add_session("matrix", "Every environment of matrix.yaml: build, validate, time in blocks, report.")
 add_session("collect", "What a matrix on many machines has so far: -- [RUN], a folder of reports/shards.")
 add_session("kernelbench", "KernelBench's problems and their solutions: -- PROBLEMS SOLUTIONS [OPTIONS]")

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.cli.options import Command, Parser, add_base_image, add_matrix
-from harness.config import shipped
 from harness.config.environments import PYPI
 from harness.config.indexes import probe_index
 from harness.config.interpreters import installed
@@ -29,12 +28,11 @@ from harness.tools import (
     GIB,
     cache_folder,
     cpu_model,
-    cuda_compiler,
     host_compiler,
     nvcc_for,
     physical_cores,
 )
-from harness.typed import as_typed, typed
+from harness.typed import as_typed
 
 USUAL = Path("matrix.yaml")
 NEEDED_GIB = 7  # one environment, its share of uv's cache, and arrays
@@ -63,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
         matrix = matrix.with_base(options.base_image) if options.base_image else matrix
     else:
         matrix, _ = load_matrix(options.matrix, options.base_image)
-    checks = examine(matrix, options.matrix.resolve().parent)
+    checks = examine(matrix)
     print(render(checks))
     return INFRASTRUCTURE if any(check.needed and not check.ok for check in checks) else DONE
 
@@ -79,22 +77,13 @@ def check_pythons(matrix: Matrix) -> list[Check]:
 
 
 def check_compilers(matrix: Matrix) -> list[Check]:
-    cxx = host_compiler()
-    found = f"{cxx[1]} ({cxx[0]})" if cxx else "none"
-    checks = [Check("C++ compiler", cxx is not None, found, "apt-get install g++", needed=True)]
-    wanted = sorted({each.cuda.partition(".")[0] for each in matrix.environments} - {""})
-    nvcc = nvcc_for([each.cuda for each in matrix.environments])
-    remedy = f"install a toolkit of CUDA {' or '.join(wanted)} and set CUDA_HOME, to compile the CUDA sources too"
-    if isinstance(nvcc, str):
-        release = f"{nvcc}, and PyTorch takes one of CUDA {' or '.join(wanted)} alone" if cuda_compiler() else "none"
-        checks.append(Check("nvcc", False, release, remedy))
-    else:
-        checks.append(Check("nvcc", True, f"{nvcc[1]} ({nvcc[0]})", remedy))
-    home = os.environ.get("CUDA_HOME")
-    if home and not Path(home, "bin", "nvcc").exists():
-        remedy = "set it to a toolkit's folder, or unset it"
-        checks.append(Check("CUDA_HOME", False, f"{home} holds no bin/nvcc", remedy))
-    return checks
+    cxx, nvcc = host_compiler(), nvcc_for([each.cuda for each in matrix.environments])
+    wanted = " or ".join(sorted({each.cuda.partition(".")[0] for each in matrix.environments} - {""}))
+    remedy = f"install a toolkit of CUDA {wanted}, which alone PyTorch takes here, and set CUDA_HOME to its folder"
+    return [
+        Check("C++ compiler", cxx is not None, " of ".join(cxx or ["none"]), "apt-get install g++", needed=True),
+        Check("nvcc", not isinstance(nvcc, str), nvcc if isinstance(nvcc, str) else " of ".join(nvcc), remedy),
+    ]
 
 
 def check_gpu() -> Check:
@@ -104,37 +93,38 @@ def check_gpu() -> Check:
 
 
 def check_choice(name: str, find: Callable[[], str]) -> Check:
-    """A thing that is described where it can be used; a HarnessError where it cannot says why."""
+    """Return a thing that is described where it can be used; a HarnessError where it cannot says why."""
     try:
         return Check(name, True, find(), needed=True)
     except HarnessError as error:
         return Check(name, False, error.message, error.remedy, needed=True)
 
 
-def _host_python() -> str:
-    return str(find_host_python(stage(cache_folder())))
+def check_host(matrix: Matrix) -> list[Check]:
+    """Check the host's PyTorch, where the matrix has it: it builds with this machine's compilers."""
+    if not matrix.has_host:
+        return []
+    python = check_choice("the host's PyTorch", lambda: str(find_host_python(stage(cache_folder()))))
+    return [*check_compilers(matrix), python]
 
 
 def check_executor(choice: Choice) -> list[Check]:
-    """What `--executor auto` chooses, and why."""
+    """Return what `--executor auto` chooses, and why."""
     remedy = f"environments are virtual environments; for containers {choice.remedy}"
     checks = [Check("containers", choice.executor == "docker", choice.reason, remedy)]
-    bwrap, why = grant()
     if choice.executor == "venv":
+        bwrap, why = grant()
         found = bwrap.describe() if bwrap else f"nothing confines kernels: {why}"
         checks.append(Check("sandboxes", bwrap is not None, found, SANDBOX_REMEDY))
     if choice.facts is not None and gpus():
-        handed_over = choice.facts.gpus
+        found = choice.facts.gpus or "the engine cannot hand them over"
         remedy = "install NVIDIA's container toolkit: nvidia-ctk runtime configure --runtime=docker"
-        found = handed_over or "the engine cannot hand them over"
-        checks.append(Check("GPUs in containers", bool(handed_over), found, remedy))
+        checks.append(Check("GPUs in containers", bool(choice.facts.gpus), found, remedy))
     return checks
 
 
 def check_disk(matrix: Matrix) -> Check:
     folder, wanted = cache_folder(), len(matrix.pinned_environments)
-    if not (place := existing(folder)).is_dir():
-        return Check("disk", False, f"{place} is no folder", f"remove it, or set {CACHE_VARIABLE}", needed=True)
     free = shutil.disk_usage(existing(folder)).free / GIB
     made = len(list((folder / "environments").glob("*/complete.json")))
     found = f"{free:.0f} GiB free under {folder}, {made} environments there; {NEEDED_GIB * wanted} GiB for a first run"
@@ -146,38 +136,26 @@ def check_indexes(matrix: Matrix) -> list[Check]:
     fallbacks = {environment.fallback_index for environment in matrix.pinned_environments}
     checks = []
     for index in dict.fromkeys(index for each in matrix.pinned_environments for index in each.indexes):
-        problem, last = probe_index(index), index in fallbacks
-        remedy = "check network and proxy" if last else "its environments fall back, and the report says so"
+        problem = probe_index(index)
+        remedy = (
+            "check network and proxy" if index in fallbacks else "its environments fall back, and the report says so"
+        )
         checks.append(Check(f"index {index}", not problem, problem or "answers", remedy, needed=index == PYPI))
     return checks
 
 
-def check_pins(root: Path) -> Check:
-    folders = {folder / "docker" / "pins" for folder in (root, shipped.ROOT)}
-    present = sorted({path.stem for folder in folders for path in folder.glob("*.txt")})
-    remedy = f"{typed('pins')}; a run also resolves those that it lacks"
-    return Check("pins", bool(present), ", ".join(present) or "none", remedy)
-
-
-def examine(matrix: Matrix, root: Path) -> list[Check]:
-    """What a run by the executor that it would choose needs of this machine."""
-    here = [
-        Check("processor", True, f"{cpu_model()}, {physical_cores()} physical cores", needed=True),
-        check_gpu(),
-    ]
-    host = []
-    if matrix.has_host:
-        host = [*check_compilers(matrix), check_choice("the host's PyTorch", _host_python)]
-    bundle = os.environ.get(BUNDLE_VARIABLE)
+def examine(matrix: Matrix) -> list[Check]:
+    """Return what a run by the executor that it would choose needs of this machine."""
+    here = [Check("processor", True, f"{cpu_model()}, {physical_cores()} physical cores", needed=True), check_gpu()]
+    host, bundle = check_host(matrix), os.environ.get(BUNDLE_VARIABLE)
     if bundle:  # it brings compilers, Pythons and wheels
-        check = check_choice(f"bundle {bundle}", lambda: choose_bundle(Path(bundle)).reason)
-        return [*here, check, *host, check_pins(root)]
+        return [*here, check_choice(f"bundle {bundle}", lambda: choose_bundle(Path(bundle)).reason), *host]
     bases = list(dict.fromkeys(environment.base_image for environment in matrix.pinned_environments))
     choice = choose_here("auto", bases, len(gpus()))
     own = host  # images bring compilers and Pythons, and lie on the engine's disk
     if choice.executor == "venv":
         own = [*check_pythons(matrix), *(host or check_compilers(matrix)), check_disk(matrix)]
-    return [*here, *own, *check_executor(choice), *check_indexes(matrix), check_pins(root)]
+    return [*here, *own, *check_executor(choice), *check_indexes(matrix)]
 
 
 def render(checks: list[Check]) -> str:

@@ -44,7 +44,6 @@ VARIABLES = ("KERNEL_MATRIX_BUNDLE", "KERNEL_MATRIX_BY_NOX", "KERNEL_MATRIX_CACH
 
 VERBS = {
     "init": "write a matrix.yaml and a noxfile.py for the kernels in this folder",
-    "new": "write a kernel's template, and a matrix file of its own",
     "check": "look for what cannot work, without an environment: in the sources, problem files and shapes",
     "matrix": "run every environment of matrix.yaml: build, validate, time, explain, report",
     "eval": "run one environment, against the baseline's stored validation",
@@ -67,7 +66,6 @@ INTERNAL = {"schema": "print the JSON Schema of matrix.yaml"}  # not listed
 # Modules that have several verbs; any other verb is in the module of its name.
 MODULES = {
     "init": "start",
-    "new": "start",
     "eval": "matrix",
     "kernelbench": "matrix",
     "collect": "shards",

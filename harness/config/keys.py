@@ -16,6 +16,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from harness.config import code
 from harness.config.environments import HOST
 from harness.config.kernels import Kernel
@@ -26,9 +28,20 @@ from harness.worker import protocol
 from harness.worker.tasks import MODULES
 
 HARNESS = Path(__file__).parents[1]
-# Facts that change no run: reasons, and what stands elsewhere in a plan.
-NOT_OF_RUNS = ("executor_reason", "index_reasons", "threads", "gpus", "host", "gpu")
+# Of a plan, what changes no run: what only judges, what the rest of the plan says too, and reasons.
+NOT_OF_RUNS: Mapping[str, Any] = {
+    **dict.fromkeys(("thresholds", "builds", "launches", "more_launches", "digest"), True),
+    "facts": {
+        **dict.fromkeys(("executor_reason", "index_reasons", "threads", "gpus"), True),
+        "host": {"gpus"},
+    },
+    "environments": {"__all__": {"spec": {"fallback_index", "base_image"}}},
+    "fallbacks": {"__all__": {"reason"}},
+}
 ALWAYS = ("__init__.py", "__main__.py", "protocol.py")  # what any task starts with
+
+
+_PLAN = TypeAdapter(Plan)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,31 +121,13 @@ def files_of(kind: str, harness: Path = HARNESS) -> set[Path]:
 
 
 def plan_digest(plan: Plan, matrix: Matrix) -> str:
-    """Return the digest of a run: of all that is planned, and all that was observed before. Its reasons and thresholds
-    change nothing that is measured."""
-    facts = {name: value for name, value in vars(plan.facts).items() if name not in NOT_OF_RUNS}
-    facts["host"] = {name: value for name, value in plan.facts.host.items() if name != "gpus"}
-    facts["gpu"] = plan.facts.gpu if any(cell.device == "cuda" for cell in plan.cells) else {}
+    """Return the digest of a run: of all that is planned, and all that was observed before."""
     planned = {kernel.name for kernel in plan.kernels}
-    specs = [each.spec.model_dump(mode="json", exclude={"fallback_index", "base_image"}) for each in plan.environments]
-    return of(
-        "run",
-        schema=protocol.SCHEMA_VERSION,
-        facts=facts,
-        mode=plan.mode,
-        quick=plan.quick,
-        baseline=plan.baseline,
-        measured=plan.measured,
-        environments=[[each.id, each.index, spec] for each, spec in zip(plan.environments, specs, strict=True)],
-        kernels=[asdict(kernel) for kernel in plan.kernels],
-        builds=[_compiled_as(kernel) for kernel in matrix.kernels if kernel.name in planned],
-        workloads=[asdict(workload) for workload in plan.workloads],
-        cells=[cell.id for cell in plan.cells],
-        launches=[plan.launches_each, plan.most_launches, plan.seed, plan.threads],
-        rules=[plan.timing.model_dump(), plan.tolerances.model_dump(), plan.limits.model_dump()],
-        fallbacks=[[each.subject, each.wanted, each.got] for each in plan.fallbacks],
-        kernelbench=asdict(plan.kernelbench) if plan.kernelbench else {},
-    )
+    body = _PLAN.dump_python(plan, mode="json", exclude=NOT_OF_RUNS)
+    if not any(cell.device == "cuda" for cell in plan.cells):
+        del body["facts"]["gpu"]
+    kernels = [_compiled_as(kernel) for kernel in matrix.kernels if kernel.name in planned]
+    return of("run", schema=protocol.SCHEMA_VERSION, plan=body, kernels=kernels)
 
 
 def _compiled_as(kernel: Kernel) -> dict[str, Any]:

@@ -26,6 +26,8 @@ def missing_files(matrix: Matrix, text: str, matrix_path: Path, kernels: Collect
         beside = os.listdir(path.parent) if os.path.isdir(path.parent) else ()
         shown = name if name.isprintable() else repr(name)
         what = "is a folder; a file belongs here" if os.path.isdir(path) else "no such file"
+        if os.path.islink(path):
+            what = f"a link to {os.readlink(path)}, which is no file"
         found.append(
             InputProblem(
                 where=f"{matrix_path}:{line_of(text, *place)}",

@@ -17,11 +17,12 @@ The last reading before a sample, and the first after it, say how the GPU was me
 from __future__ import annotations
 
 import bisect
+import functools
 import math
+import operator
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from harness.gpu import Reading, Watch
 from harness.schema.records import GpuWatch, LaunchRecord, TargetTiming
@@ -43,6 +44,7 @@ THROTTLED = 0x8 | 0x20 | 0x40 | 0x80
 POWER_CAP = 0x4
 LOWER = 0.98  # of the launch's highest clock: under the cap, and seen in the time
 IDLE = 0x1
+THROTTLED_ALL = "the GPU was throttled during all {} samples"
 NEAR_S = 0.05  # a reading this far from a window of samples still shows its clock
 
 Window = tuple[float, float]
@@ -74,34 +76,33 @@ def spans(readings: Sequence[Reading], holds: Callable[[Reading], bool]) -> list
 
 
 def judged(timing: TargetTiming, readings: Sequence[Reading]) -> TargetTiming:
-    """The row without the samples that were throttled, those under the power cap marked, and its clock; no number where
-    no sample is left."""
+    """Return the row without the samples that were throttled, those under the power cap marked, and its clock; no
+    number where no sample is left."""
     slow, capped = spans(readings, is_throttled), spans(readings, power_capped(readings))
     cold_s = _spans_of(timing.samples_us, timing.sampled_s, timing.calls_per_sample)
     hot_s = _spans_of(timing.hot_us, timing.hot_sampled_s, timing.hot_calls_per_sample)
-    cold = [index for index, span in enumerate(cold_s) if not _meets(span, slow)]
-    hot = [index for index, span in enumerate(hot_s) if not _meets(span, slow)]
-    changes: dict[str, Any] = {
-        "samples_us": [timing.samples_us[i] for i in cold],
-        "sampled_s": [timing.sampled_s[i] for i in cold],
-        "enqueue_us": [timing.enqueue_us[i] for i in cold],
-        "capped": [place for place, i in enumerate(cold) if _meets(cold_s[i], capped)],
-        "hot_us": [timing.hot_us[i] for i in hot],
-        "hot_sampled_s": [timing.hot_sampled_s[i] for i in hot],
-        "hot_capped": [place for place, i in enumerate(hot) if _meets(hot_s[i], capped)],
-        "throttled_samples": len(cold_s) - len(cold) + len(hot_s) - len(hot),
-        "sm_mhz": _clock(timing, readings),
-    }
-    if timing.hot_us and not hot:
-        changes["hot_message"] = f"the GPU was throttled during all {len(timing.hot_us)} samples"
-    if timing.samples_us and not cold:
-        changes["status"] = protocol.NOT_RUN
-        changes["message"] = f"the GPU was throttled during all {len(timing.samples_us)} samples"
-    return replace(timing, **changes)
+    cold, hot = ([i for i, span in enumerate(spans_s) if not _meets(span, slow)] for spans_s in (cold_s, hot_s))
+    row = replace(
+        timing,
+        samples_us=[timing.samples_us[i] for i in cold],
+        sampled_s=[timing.sampled_s[i] for i in cold],
+        enqueue_us=[timing.enqueue_us[i] for i in cold],
+        capped=[place for place, i in enumerate(cold) if _meets(cold_s[i], capped)],
+        hot_us=[timing.hot_us[i] for i in hot],
+        hot_sampled_s=[timing.hot_sampled_s[i] for i in hot],
+        hot_capped=[place for place, i in enumerate(hot) if _meets(hot_s[i], capped)],
+        throttled_samples=len(cold_s) - len(cold) + len(hot_s) - len(hot),
+        sm_mhz=_clock(timing, readings),
+    )
+    if hot_s and not hot:
+        row = replace(row, hot_message=THROTTLED_ALL.format(len(hot_s)))
+    if cold_s and not cold:
+        row = replace(row, status=protocol.NOT_RUN, message=THROTTLED_ALL.format(len(cold_s)))
+    return row
 
 
 def _spans_of(samples_us: Sequence[float], ended_s: Sequence[float], calls: int) -> list[Window]:
-    """From when to when each sample was taken."""
+    """Return from when to when each sample was taken."""
     return [(end - sample * calls / 1e6, end) for sample, end in zip(samples_us, ended_s, strict=True)]
 
 
@@ -128,40 +129,30 @@ def _clock(timing: TargetTiming, readings: Sequence[Reading]) -> float | None:
 
 
 def watched(uuid: str, readings: Sequence[Reading], windows: Sequence[Window], other_processes: int | None) -> GpuWatch:
-    """A launch's `GpuWatch`, of the readings while calls were sampled (`windows`)."""
+    """Return a launch's `GpuWatch`, of the readings while calls were sampled (`windows`), and on both sides."""
     moments = [reading.at_s for reading in readings]
-    sampled: dict[int, Reading] = {}
+    sampled = set[int]()
     for start, end in windows:
-        first = bisect.bisect_left(moments, start)
-        last = bisect.bisect_right(moments, end)
-        # Of short windows the readings on both sides.
-        for index in range(max(0, first - 1), min(len(readings), last + 1)):
-            sampled[index] = readings[index]
-    seen = list(sampled.values())
+        first, last = bisect.bisect_left(moments, start), bisect.bisect_right(moments, end)
+        sampled.update(range(max(0, first - 1), min(len(readings), last + 1)))
+    seen = [readings[index] for index in sorted(sampled)]
     slow, capped = is_throttled, power_capped(readings)
-    reasons = 0
-    for reading in seen:
-        reasons |= reading.reasons
+    reasons = functools.reduce(operator.or_, (reading.reasons for reading in seen), 0)
+    known = {
+        name: [value for reading in seen if (value := getattr(reading, name)) is not None]
+        for name in ("sm_mhz", "memory_mhz", "power_w", "temperature_c")
+    }
     return GpuWatch(
         uuid=uuid,
         readings=len(seen),
-        sm_mhz=_median([r.sm_mhz for r in seen]),
-        memory_mhz=_median([r.memory_mhz for r in seen]),
-        power_w=_most([r.power_w for r in seen]),
-        temperature_c=_most([r.temperature_c for r in seen]),
+        sm_mhz=statistics.median(known["sm_mhz"]) if known["sm_mhz"] else None,
+        memory_mhz=statistics.median(known["memory_mhz"]) if known["memory_mhz"] else None,
+        power_w=max(known["power_w"], default=None),
+        temperature_c=max(known["temperature_c"], default=None),
         throttled_share=sum(slow(r) or capped(r) for r in seen) / len(seen) if seen else 0.0,
         throttle_reasons=names(reasons & ~IDLE),
         other_processes=other_processes,
     )
-
-
-def _median(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known else None
-
-
-def _most(values: Sequence[float | None]) -> float | None:
-    return max((value for value in values if value is not None), default=None)
 
 
 def relative(timings: Sequence[TargetTiming]) -> list[TargetTiming]:

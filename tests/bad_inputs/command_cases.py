@@ -62,10 +62,6 @@ COMMAND_LINE = [
     case("times that there are not", "gate done --times warm", "--times", "warm", "cold, hot"),
     case("a gate on a kernel that was not run", "gate done --kernel nope", "nope", "attention_scalar"),
     case("an option of matrix given to gate", "gate done --quick", "--quick", "--make|gate --help"),
-    # new, init
-    case("no file to write", "new", "FILE", "kernel-matrix new --help"),
-    case("a file of another kind", "new mine.txt", "mine.txt", ".cu", ".cpp", ".py"),
-    case("a file that is there", "new mine.cpp", "mine.cpp", "there already"),
     case("a folder to look in", "init here", "here", "init --help"),
     # bisect, sweep, kernelbench, images, bundle, doctor
     case("no releases", "bisect", "--good", "--bad"),
@@ -103,7 +99,6 @@ STARTED_BY_NOX = [
     case(name, command, *said, files=files, variables={BY_NOX: "1"})
     for name, command, said, files in (
         ("an option misspelt", "matrix --kernal mine", ("--kernal", "did you mean --kernel?"), {}),
-        ("no file for new", "new", ("FILE", "nox -s new -- --help"), {}),
         ("no releases for bisect", "bisect", ("--good, --bad", "nox -s bisect -- --help"), {}),
         ("no kernel for sweep", "sweep", ("--kernel", "nox -s sweep -- --help"), {}),
         ("one run for compare", "compare done", ("B", "nox -s compare -- --help"), {}),

@@ -155,7 +155,6 @@ PATHS = [
         locked="mine.cpp",
         code=30,
     ),
-    case("a folder that nobody may write", "new other.cpp", "permission|not be written", locked=".", code=30),
     case(
         "a page where nobody may write",
         "report done --out locked/page",

@@ -212,7 +212,7 @@ request = wire.WorkloadRequest(id="w", dtype="float32", recipes={"independent": 
                                head_dim=64, causal=False, scale=0.125)
 asked, limits = subjects.parse_workload(request), {"rounding": 1.5, "strict": 1e-3, "kernelbench": 1e-4}
 with tempfile.TemporaryDirectory() as folder:
-    trial = workload.WorkloadTrial(asked, "independent", 0, 0, truth.Cache(folder))
+    trial = subjects.WorkloadTrial(asked, "independent", 0, 0, truth.Cache(folder))
     found = {"": judging.TargetOutput(asked.emulations(trial.arrays, declared)[0][""].astype("float32"), "float32")}
     assert judging.would_pass(trial, found, limits, []) == declared
     trial.truth(declared)  # as a reference is judged

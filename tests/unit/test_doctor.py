@@ -14,7 +14,6 @@ from harness.config.interpreters import Interpreter
 from harness.config.matrix import Matrix, load_matrix
 from harness.errors import BAD_INPUT, DONE, INFRASTRUCTURE, InfrastructureError
 from harness.executors.choose import Choice
-from tests.conftest import ROOT
 
 CONTAINERS = Choice(executor="docker", reason="containers of an engine")
 NO_ENGINE = Choice(executor="venv", reason="no container engine answers", remedy="start one")
@@ -30,11 +29,10 @@ def matrix(root: Path) -> Matrix:
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A machine with nothing."""
     monkeypatch.setenv("KERNEL_MATRIX_CACHE", str(tmp_path))
-    for name, found in (("installed", ()), ("host_compiler", None), ("cuda_compiler", None), ("gpus", ())):
+    for name, found in (("installed", ()), ("host_compiler", None), ("gpus", ())):
         monkeypatch.setattr(doctor, name, lambda *_, found=found: found)
     monkeypatch.setattr(tools, "cuda_compiler", lambda: None)
     monkeypatch.setattr(doctor, "grant", lambda: (None, "it permits none"))
-    monkeypatch.delenv("CUDA_HOME", raising=False)
     choose(monkeypatch, NO_ENGINE)
     monkeypatch.setattr(doctor, "probe_index", lambda index: f"{index} cannot be reached: no route")
 
@@ -47,32 +45,16 @@ def choose(monkeypatch: pytest.MonkeyPatch, choice: Choice) -> list[str]:
 
 
 def examined(matrix: Matrix) -> dict[str, doctor.Check]:
-    checks = doctor.examine(matrix, ROOT)
+    checks = doctor.examine(matrix)
     found = {check.name: check for check in checks}
     assert len(found) == len(checks), "nothing twice"
     return found
 
 
 def test_an_nvcc_that_pytorch_refuses_is_not_ok(matrix: Matrix, monkeypatch: pytest.MonkeyPatch) -> None:
-    for place in (doctor, tools):
-        monkeypatch.setattr(place, "cuda_compiler", lambda: ("/usr/bin/nvcc", "Build cuda_13.0.r13.0/compiler.1_0"))
+    monkeypatch.setattr(tools, "cuda_compiler", lambda: ("/usr/bin/nvcc", "Build cuda_13.0.r13.0/compiler.1_0"))
     nvcc = examined(matrix)["nvcc"]
-    assert not nvcc.ok and "CUDA 13" in nvcc.found and "CUDA 12 alone" in nvcc.found
-
-
-def test_a_cuda_home_without_nvcc_is_named(matrix: Matrix, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "none"))
-    assert not examined(matrix)["CUDA_HOME"].ok
-    (tmp_path / "none" / "bin").mkdir(parents=True)
-    (tmp_path / "none" / "bin" / "nvcc").touch()
-    assert "CUDA_HOME" not in examined(matrix)
-
-
-def test_a_cache_that_is_a_file_stops_a_run(matrix: Matrix, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("KERNEL_MATRIX_CACHE", str(tmp_path / "file"))
-    disk = examined(matrix)["disk"]
-    assert not disk.ok and disk.needed and "is no folder" in disk.found
+    assert not nvcc.ok and "CUDA 13" in nvcc.found and "CUDA 12, which alone" in nvcc.remedy
 
 
 def test_every_missing_piece_names_what_to_do(matrix: Matrix) -> None:
