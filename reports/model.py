@@ -11,7 +11,7 @@ from enum import Enum
 
 from harness.schema.records import Device
 from harness.stats.effects import Estimate
-from harness.worker.protocol import DifferenceKind, Failure, Fault
+from harness.worker.protocol import DifferenceKind, FailureKind, Fault
 
 PASS = "pass"
 FAILING = "failing"
@@ -110,7 +110,7 @@ class Side:
     message: str = ""
     log_excerpt: str = ""
     fault: Fault = Fault.SUBJECT  # who failed, where it did not end well
-    failure: Failure = Failure.OTHER  # how
+    failure: FailureKind = FailureKind.OTHER  # how
     ended_after_s: float | None = None  # of a process that ended without a result: how long it had run
     record: str | None = None
     measured_with: str | None = None
@@ -154,7 +154,6 @@ class CorrectnessSide(Side):
     unseen: str = ""  # known wrong answers that this validation would not detect
     precision: str = ""  # what the target was judged as
     choice: str = ""  # which of several ways the kernel says it took
-    nearer_to: dict[str, int] = field(default_factory=dict)
     recipes: list[RecipeSide] = field(default_factory=list)
     outputs: list[OutputSide] = field(default_factory=list)
 

@@ -24,7 +24,7 @@ from harness.schema.records import CellRecord, Device, LaunchRecord, Outcome, St
 from harness.schema.run_records import GpuFacts, WorkloadInfo
 from harness.schema.storage import AnyRecord, Run, refuse_without_space, save_record, without_paths
 from harness.worker import blame, codec, protocol, wire
-from harness.worker.protocol import Failure, Fault
+from harness.worker.protocol import FailureKind, Fault
 
 R = TypeVar("R")
 SHIPPED_MODULE = "attention"
@@ -205,7 +205,7 @@ def failure(answer: Answer, what: str, *, holds_subject: bool = True) -> Outcome
         message=message,
         log_excerpt=ended.log,
         fault=fault,
-        failure=Failure.SIGNAL if status == protocol.CRASHED and ended.returncode < 0 else Failure.OTHER,
+        failure=FailureKind.SIGNAL if status == protocol.CRASHED and ended.returncode < 0 else FailureKind.OTHER,
         ended_after_s=round(ended.duration_s, 3),
     )
 

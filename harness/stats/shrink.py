@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from harness.schema.experiment_records import ConditionResult
 from harness.schema.run_records import WorkloadInfo
 from harness.worker import protocol
-from harness.worker.protocol import Failure
+from harness.worker.protocol import FailureKind
 
 LENGTH, HEAD_DIM = "seq_len", "head_dim"
 DIMENSIONS = ("batch", "heads", LENGTH, HEAD_DIM)
@@ -82,4 +82,4 @@ def points_of(results: Iterable[ConditionResult], own: Sizes) -> list[Point]:
 
 def _crashed(result: ConditionResult) -> bool:
     """Return whether a signal or the GPU ended it. What else raised, or could not be judged, says nothing of sizes."""
-    return result.status == protocol.CRASHED and result.failure in (Failure.SIGNAL, Failure.CUDA_ERROR)
+    return result.status == protocol.CRASHED and result.failure in (FailureKind.SIGNAL, FailureKind.CUDA_ERROR)

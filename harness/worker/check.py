@@ -103,9 +103,9 @@ def shown(command: Sequence[str], folder: str) -> str:
     return " ".join(map(shlex.quote, command)).replace(folder + os.sep, "./")
 
 
-def _compile(command: Sequence[str], folder: str) -> wire.Compiled:
+def _compile(command: Sequence[str], folder: str) -> wire.CompilerCall:
     code, output = tools.attempt(command, COMPILE_S)
-    return wire.Compiled(shown(command, folder), (output[-4000:] or "it failed") if code != 0 else "")
+    return wire.CompilerCall(shown(command, folder), (output[-4000:] or "it failed") if code != 0 else "")
 
 
 def _cpu(request: wire.CallRequest, folder: str, result: wire.CheckResult) -> None:
@@ -117,7 +117,7 @@ def _cpu(request: wire.CallRequest, folder: str, result: wire.CheckResult) -> No
     given = [*request.flags.cxx, *(f"-I{path}" for path in request.include_dirs)]
     sources = [request.driver, *request.sources]
 
-    def one(name: str) -> tuple[wire.Compiled, list[wire.Called]]:
+    def one(name: str) -> tuple[wire.CompilerCall, list[wire.Called]]:
         executable = os.path.join(folder, name)
         made = _compile(
             [*tools.cxx(), *given, *CPU_BUILDS[name], *QUIET, *sources, "-pthread", "-o", executable], folder
@@ -168,7 +168,7 @@ def need_cuda() -> tuple[str, str]:
     return nvcc, sanitizer
 
 
-def link_cuda(nvcc: str, request: wire.CallRequest, folder: str, builds: dict[str, wire.Compiled]) -> str | None:
+def link_cuda(nvcc: str, request: wire.CallRequest, folder: str, builds: dict[str, wire.CompilerCall]) -> str | None:
     """The executable of the driver and the build's very objects; None where it cannot be made, as `builds` says."""
     executable, driver = os.path.join(folder, "call"), os.path.join(folder, "driver.o")
     include = [f"-I{path}" for path in request.include_dirs]

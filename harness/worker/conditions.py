@@ -33,7 +33,7 @@ def conditions(request: wire.ConditionsRequest) -> wire.Outcome:
     workload = subjects.parse_workload(request.workload)
     kernel = load_kernel(request.kernel, workload)
     device = request.kernel.device
-    for index, job in enumerate(Job(kernel, workload, request, job) for job in request.jobs):
+    for index, job in enumerate(ConditionJob(kernel, workload, request, job) for job in request.jobs):
         os.makedirs(job.folder, exist_ok=True)
         if index == 0 and job.condition.before != "fresh" and not job.condition.dtype:
             _warm_up(job)
@@ -43,7 +43,7 @@ def conditions(request: wire.ConditionsRequest) -> wire.Outcome:
     return wire.Outcome(protocol.OK)
 
 
-class Job:
+class ConditionJob:
     """One condition, with what its calls need."""
 
     def __init__(
@@ -111,7 +111,7 @@ class Job:
         return tensors.poison(tensor)
 
 
-def _warm_up(job: Job) -> None:
+def _warm_up(job: ConditionJob) -> None:
     """One call on the current device, so that no condition but `fresh` is the process's first. What it raises, the
     job's own calls do too."""
     arrays = job.workload.arrays("independent", job.trials[0], job.seed)
@@ -120,7 +120,7 @@ def _warm_up(job: Job) -> None:
         tensors.synchronise(job.device)
 
 
-def _run_job(job: Job) -> wire.JobResult:
+def _run_job(job: ConditionJob) -> wire.JobResult:
     """Shape and dtype of its outputs, and how often it ran on each trial: a slow kernel on fewer."""
     result = wire.JobResult(protocol.OK)
     beside = busy(job.device) if job.condition.load == "beside" else contextlib.nullcontext()
@@ -155,7 +155,7 @@ def _enough(ran: list[int], deadline: float) -> bool:
     return sum(ran) >= LEAST_CALLS and time.monotonic() > deadline
 
 
-def _call(job: Job, arrays: list[Any], trial: int) -> tuple[Any, bytes]:
+def _call(job: ConditionJob, arrays: list[Any], trial: int) -> tuple[Any, bytes]:
     """The output, and its bytes."""
     arguments = job.arguments(arrays)
     before = job.prepare(arguments, lambda: job.arguments(arrays))

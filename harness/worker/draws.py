@@ -46,15 +46,16 @@ Values = Callable[["Draws", Given, int, Any], Any]  # so many of a dtype; None: 
 
 
 class Draws(TorchDispatchMode):  # type: ignore[misc]
-    """Of one trial."""
+    """The answers on one trial."""
 
     def __init__(self, seed: int, trial: int, each: inputs.Each = map) -> None:
         super().__init__()
         self.seed, self.trial, self.each = seed, trial, each
         self.calls = 0
         self.foreign: list[str] = []
-        self.made: dict[int, Any] = {}  # tensors that came out of a function that was seen, by their id
-        self.continuous: dict[int, Any] = {}  # of those: all of whose elements were drawn, each by itself
+        # Tensors that came out of a function that was seen, by their id, and whether all of their elements were drawn
+        # from a continuous distribution, each by itself: others as near to zero would do.
+        self.made: dict[int, tuple[Any, bool]] = {}
 
     @enters_subject
     def __torch_dispatch__(self, function: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -63,35 +64,35 @@ class Draws(TorchDispatchMode):  # type: ignore[misc]
         given = dict(zip((argument.name for argument in function._schema.arguments), args), **kwargs)
         answer = ANSWERS.get(name)
         result = answer(self, given) if answer and given.get("generator") is None else None
-        answered = result is not None
-        if not answered:
+        if result is not None:
+            is_drawn = name in CONTINUOUS
+        else:
             if not is_exact(name, given):
                 self.foreign.append(name)
+            used = list(tensors.flat(given.values()))
+            is_drawn = name in ELEMENTWISE.split() and len(used) == 1 and self.is_continuous(used[0])
             result = function(*args, **kwargs)
-        given_tensors = list(tensors.flat(given.values()))
-        drawn = name in CONTINUOUS if answered else name in ELEMENTWISE.split() and len(given_tensors) == 1
-        drawn = drawn and all(self.is_continuous(tensor) for tensor in given_tensors if not answered)
         for tensor in tensors.flat(result if isinstance(result, (list, tuple)) else [result]):
-            self.made[id(tensor)] = weakref.ref(tensor)
-            self.continuous.pop(id(tensor), None)
-            if drawn:
-                self.continuous[id(tensor)] = weakref.ref(tensor)
+            self.made[id(tensor)] = weakref.ref(tensor), is_drawn
         return result
 
+    def is_known(self, tensor: Any) -> bool:
+        """Return whether a tensor came out of a function that was seen."""
+        return id(tensor) in self.made and self.made[id(tensor)][0]() is tensor
+
     def is_continuous(self, tensor: Any) -> bool:
-        """Whether each element was drawn by itself from a continuous distribution: others as near to zero would do."""
-        return self.continuous.get(id(tensor), lambda: None)() is tensor
+        return self.is_known(tensor) and self.made[id(tensor)][1]
 
     def came_from(self, values: Any) -> list[str]:
-        """Names of all that had a say in these values but exact arithmetic on what was drawn here; empty: nothing."""
-        strangers = [t for t in tensors.flat(values) if self.made.get(id(t), lambda: None)() is not t]
+        """Return what had a say in these values beside exact arithmetic on what was drawn here; empty: nothing."""
+        strangers = not all(map(self.is_known, tensors.flat(values)))
         return sorted({*self.foreign, *(["a tensor that PyTorch did not make"] if strangers else [])})
 
     # -- streams -----------------------------------------------------------------------------------------
 
-    def _words(self, number: int, count: int, change: Callable[[Any], Any], dtype: Any) -> Any:
-        """`count` numbers of `dtype` made by `change` from so many words of this draw's stream, by parts."""
-        result = np.empty(count, dtype)
+    def _words(self, count: int, change: Callable[[Any], Any], dtype: Any) -> Any:
+        """Return so many numbers of `dtype` made by `change` from as many words of the next draw's stream, by parts."""
+        result, number = np.empty(count, dtype), self._next()
 
         def make(first: int) -> None:
             part = result[first : first + inputs.PART]
@@ -104,16 +105,16 @@ class Draws(TorchDispatchMode):  # type: ignore[misc]
         return result
 
     def uniforms(self, count: int, bits: int = 24) -> Any:
-        """Float32 in [0, 1), two of each word."""
+        """Return float32 in [0, 1), two of each word."""
 
         def change(words: Any) -> Any:
             lanes = (words.view(np.uint32) >> np.uint32(32 - bits)).view(np.int32)
             return (lanes.astype(np.float32) * np.float32(2.0**-bits)).view(np.uint64)
 
-        return self._words(self._next(), (count + 1) // 2, change, np.uint64).view(np.float32)[:count]
+        return self._words((count + 1) // 2, change, np.uint64).view(np.float32)[:count]
 
     def integers(self, count: int, low: int, high: int) -> Any:
-        """Int64 in [low, high); of a range below 2**32 with a bias below one in 2**32 by its size."""
+        """Return int64 in [low, high); of a range below 2**32 with a bias below one in 2**32 by its size."""
         span = int(high) - int(low)
         if not 0 < span < 1 << 32:
             return None
@@ -121,17 +122,16 @@ class Draws(TorchDispatchMode):  # type: ignore[misc]
         def change(words: Any) -> Any:
             return ((words >> np.uint64(32)) * np.uint64(span) >> np.uint64(32)).astype(np.int64) + np.int64(low)
 
-        return self._words(self._next(), count, change, np.int64)
+        return self._words(count, change, np.int64)
 
     def normals(self, count: int) -> Any:
-        """Float32, approximately normal. `inputs.deviates` are multiples of 2**-16, whose sums are exact in float32 in
-        whatever order: a uniform fills the places below, rounded once."""
+        """Return float32, approximately normal. `inputs.deviates` are multiples of 2**-16, whose sums are exact in
+        float32 in whatever order: a uniform fills the places below, rounded once."""
         coarse = inputs.deviates(self.seed, self.trial, self._next(), count, self.each)
         return coarse + (self.uniforms(count) - np.float32(0.5)) * np.float32(2.0**-16)
 
     def order(self, count: int) -> Any:
-        keys = self._words(self._next(), count, lambda words: words, np.uint64)
-        return np.argsort(keys, kind="stable")
+        return np.argsort(self._words(count, lambda words: words, np.uint64), kind="stable")
 
     def _next(self) -> int:
         self.calls += 1

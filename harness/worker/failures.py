@@ -27,7 +27,7 @@ def failure(error: BaseException, doing: str) -> wire.Failed:
         status, doing = protocol.UNSUPPORTED, f"Triton's kernels run on a GPU alone: {doing}"
     message = text.raised(error, doing, protocol.MESSAGE_CHARACTERS)
     loads = not issubclass(type(error), MISTAKES) and NO_FORWARD not in whole
-    kind = protocol.Failure.CUDA_ERROR if blame.DEVICE in whole else protocol.Failure.OTHER
+    kind = protocol.FailureKind.CUDA_ERROR if blame.DEVICE in whole else protocol.FailureKind.OTHER
     log_excerpt = text.said(text.traceback_text)[-text.EXCERPT_CHARACTERS :]
     return wire.Failed(status, message, log_excerpt, failure=kind, loads=loads)
 

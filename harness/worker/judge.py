@@ -1,7 +1,7 @@
 """`judge`: outputs against the truth and the references. Never loads the candidate; reads its bytes.
 
 The main thread runs the references trial by trial; a few threads judge (numpy releases the interpreter's lock), each
-a whole trial, whose heads and comparisons others share, so that memory stays bounded and all processors work.
+a whole trial, so that memory stays bounded and all processors work.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import collections
 import concurrent.futures
 import functools
 import io
-from typing import TYPE_CHECKING, Mapping, NamedTuple, Union
+from typing import TYPE_CHECKING, Mapping, Union
 
 import numpy as np
 import torch
@@ -33,7 +33,7 @@ from .judging import (
 )
 from .subjects import WorkloadTrial, parse_workload
 from .truth import Cache, Exact
-from .verdict import Seen, TrialRow, describe_validation, find_fault, look, summarise_target
+from .verdict import JudgedTarget, TrialRow, describe_validation, look, summarise_target
 from .wire import Failed
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class CandidateRun:
             raise Failed(protocol.CRASHED, f"no output of trial {number} of {recipe}")
         if (row.shape, row.dtype) != (list(shape), dtype) or not self.workload.fits(shape, dtype):
             message = f"returned {tuple(row.shape)} {row.dtype}; expected {tuple(shape)} {dtype}"
-            raise Failed(protocol.WRONG, message, failure=protocol.Failure.OTHER_TYPE)
+            raise Failed(protocol.WRONG, message, failure=protocol.FailureKind.OTHER_TYPE)
         file = f"{recipe}/{number}.bin"
         arrays = self.workload.split(read_output(self.folder, file, dtype, shape))
         second: Mapping[str, Array | None] = dict.fromkeys(arrays)
@@ -85,56 +85,48 @@ Target = Union[CandidateRun, ReferenceRun]
 
 def judge(request: wire.JudgeRequest) -> wire.JudgeResult:
     torch.set_num_threads(request.threads)
-    workload = parse_workload(request.workload)
-    targets: list[Target] = [ReferenceRun(each) for each in workload.references(request.references, request.device)]
-    if request.candidate is not None:
-        targets.append(CandidateRun(request.candidate, request.candidate_out, workload))
-    kept: dict[str, Array] = {}
-    threads = max(1, request.threads)
-    # Trials, and what is done within one: a few large ones alone would leave processors idle.
-    with concurrent.futures.ThreadPoolExecutor(threads) as pool, concurrent.futures.ThreadPoolExecutor(
-        threads
-    ) as within:
-        judging = WorkloadJudge(request, workload, targets, Cache(request.truth_dir, within.map), pool, within, kept)
+    with concurrent.futures.ThreadPoolExecutor(max(1, request.threads)) as parts:
+        judging = WorkloadJudge(request, Cache(request.truth_dir, parts.map))
+        workload = judging.workload
         recipes = [judging.judge_recipe(recipe, trials) for recipe, trials in workload.recipes.items()]
     if request.arrays:
         buffer = io.BytesIO()
-        np.savez(buffer, **kept)  # type: ignore[arg-type]
+        np.savez(buffer, **judging.kept)  # type: ignore[arg-type]
         protocol.write_atomically(request.arrays, buffer.getvalue())
-    status, message = describe_validation(recipes, request.decides, workload.no_truth, request.subject)
+    outcome = describe_validation(recipes, request.decides, workload.no_truth, request.subject)
     return wire.JudgeResult(
-        status,
-        message,
-        fault=find_fault(recipes, request.subject),
+        **vars(outcome),
         recipes=recipes,
         precision=judged_as(request, workload, protocol.KERNEL),
         reference_precision=judged_as(request, workload, ""),
     )
 
 
-class WorkloadJudge(NamedTuple):
+class WorkloadJudge:
     """All targets on one workload."""
 
-    request: wire.JudgeRequest
-    workload: Workload
-    targets: list[Target]
-    cache: Cache
-    pool: concurrent.futures.Executor  # of trials
-    within: concurrent.futures.Executor  # of what is done for one
-    kept: dict[str, Array]
+    def __init__(self, request: wire.JudgeRequest, cache: Cache) -> None:
+        self.request, self.cache = request, cache
+        self.workload = parse_workload(request.workload)
+        references = self.workload.references(request.references, request.device)
+        self.targets: list[Target] = [ReferenceRun(each) for each in references]
+        if request.candidate is not None:
+            self.targets.append(CandidateRun(request.candidate, request.candidate_out, self.workload))
+        self.kept: dict[str, Array] = {}
 
     def judge_recipe(self, recipe: str, trials: int) -> wire.RecipeResult:
         request, workload = self.request, self.workload
         failures: dict[str, Failed] = {}
         rows, instead = self._judge_trials(recipe, trials, failures)
         arrays = workload.arrays(recipe, 0, request.seed) if rows else []
+        costs = [row.costs for row in rows if row.costs]
         result = wire.RecipeResult(
             recipe=recipe,
             trials=trials,
             input_sha256=[row.input_sha256 for row in rows],
             truth_sha256=[row.truth_sha256 for row in rows if row.truth_sha256],
-            rounding_cost=[row.costs["largest"] for row in rows if row.costs],
-            costs=[row.costs for row in rows if row.costs],
+            rounding_cost=[cost["largest"] for cost in costs],
+            costs=costs,
             defined=workload.definition is not None,
             gradients=workload.gradients_agree(arrays) if rows else {},
             formulas=workload.formula_agrees(arrays) if rows else {},
@@ -150,30 +142,26 @@ class WorkloadJudge(NamedTuple):
 
     def _judge_trials(
         self, recipe: str, trials: int, failures: dict[str, Failed]
-    ) -> tuple[list[TrialRow], tuple[Array, str] | None]:
-        """Run and judge all trials. Return their rows, and what the problem's own model gave on the first, with its
-        dtype. `failures` gets what each failing target failed with."""
-        request = self.request
+    ) -> tuple[list[TrialRow], TargetOutput | None]:
+        """Run and judge all trials. Return their rows, and what the problem's own model gave on the first. `failures`
+        gets what each failing target failed with."""
         rows: list[TrialRow] = []
         pending: collections.deque[concurrent.futures.Future[TrialRow]] = collections.deque()
         instead = None
-        for number in range(trials):
-            trial = WorkloadTrial(self.workload, recipe, number, request.seed, self.cache)
-            outputs = self._run_targets(recipe, trial, failures)
-            if number == 0 and protocol.MODEL in outputs:
-                output = main_of(outputs[protocol.MODEL])
-                instead = output.values, output.dtype
-            made = [output.array for found in outputs.values() for output in found.values()]
-            size_bytes = sum(array.nbytes for array in [*trial.arrays, *made])
-            keep = bool(request.arrays) and _is_kept(request, number, outputs)
-            while len(pending) > request.threads:
-                rows.append(pending.popleft().result())
-            pending.append(self.pool.submit(self._judge_trial, trial, outputs, recipe, keep))
-            del trial, outputs, made
-            if size_bytes > MANY_BYTES:
-                rows.extend(job.result() for job in pending)
-                pending.clear()
-        rows.extend(job.result() for job in pending)
+        threads = max(1, self.request.threads)
+        with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+            for number in range(trials):
+                trial = WorkloadTrial(self.workload, recipe, number, self.request.seed, self.cache)
+                outputs = self._run_targets(recipe, trial, failures)
+                if number == 0 and protocol.MODEL in outputs:
+                    instead = main_of(outputs[protocol.MODEL])
+                made = [output.array for found in outputs.values() for output in found.values()]
+                size_bytes = sum(array.nbytes for array in [*trial.arrays, *made])
+                while len(pending) > (threads if size_bytes <= MANY_BYTES else 0):
+                    rows.append(pending.popleft().result())
+                pending.append(pool.submit(self._judge_trial, trial, outputs, recipe))
+                del trial, outputs, made
+            rows.extend(job.result() for job in pending)
         return rows, instead
 
     def _run_targets(self, recipe: str, trial: WorkloadTrial, failures: dict[str, Failed]) -> dict[str, Outputs]:
@@ -197,11 +185,11 @@ class WorkloadJudge(NamedTuple):
         return found
 
     def _describe(self, target: Target, failed: Failed | None, rows: list[TrialRow], trials: int) -> wire.TargetResult:
-        name, ran = target.name, list(target.operators or ())
         if self.workload.contradicts:  # its output has another shape than its definition's
-            return wire.TargetResult(protocol.WRONG, self.workload.contradicts, target=name)
-        precision = self.precision(name) if ran else []
-        result = wire.TargetResult(protocol.OK, target=name, operators=ran, precision=precision)
+            return wire.TargetResult(protocol.WRONG, self.workload.contradicts, target=target.name)
+        ran = list(target.operators or ())
+        precision = self.precision(target.name) if ran else []
+        result = wire.TargetResult(protocol.OK, target=target.name, operators=ran, precision=precision)
         if failed:  # trials before a failure are not a pass rate
             result.fail(failed)
             return result
@@ -218,71 +206,66 @@ class WorkloadJudge(NamedTuple):
         like = None if model is None else (model.array.shape, model.dtype)
         return trial.truth(self.precision(target), part, like)
 
-    def _judge_trial(self, trial: WorkloadTrial, outputs: Mapping[str, Outputs], recipe: str, keep: bool) -> TrialRow:
+    def _judge_trial(self, trial: WorkloadTrial, outputs: Mapping[str, Outputs], recipe: str) -> TrialRow:
         """Do everything that needs the trial's arrays."""
+        limits = self.request.limits
         exact = self.truth(trial, outputs, protocol.KERNEL, main_name(next(iter(outputs.values()), {})))
         repeats = all(o.again is None for found in outputs.values() for o in found.values()) or trial.truth_repeats
         if not repeats:
             self.workload.no_truth = "its float64 result is not the same from call to call"
-        looking = {}  # truths are made here: what makes them waits for the others itself
-        for name, found in outputs.items():
-            for part, output in found.items():
-                own = self.truth(trial, outputs, name, part) if repeats else None
-                looking[name, part] = self.within.submit(look, output, own, trial, self.request.limits)
-        against = self._compare_with_kernel(outputs)
-        seen = {}
+        seen: dict[str, JudgedTarget] = {}
         pairs: dict[tuple[str, str], agreement.Compared] = {}
         for name, found in outputs.items():
-            parts = {part: looking[name, part].result() for part in found}
+            parts = {}
+            for part, output in found.items():
+                own = self.truth(trial, outputs, name, part) if repeats else None
+                parts[part] = look(output, own, trial, limits)
             some = list(found.values())
-            seen[name] = Seen(parts, any(each.mutated for each in some), any(each.unwritten for each in some))
+            seen[name] = JudgedTarget(parts, any(each.mutated for each in some), any(each.unwritten for each in some))
             compared = [part.truth for part in parts.values() if part.truth is not None]
             if len(compared) == len(parts):
                 pairs[name, protocol.TRUTH] = agreement.worst(compared)
-        pairs.update(((protocol.KERNEL, name), job.result()) for name, job in against.items())
-        if keep:
-            self._keep(trial, outputs, recipe, exact)
+        pairs.update(compare_with_kernel(outputs, limits))
+        self._keep(trial, outputs, recipe, exact)
         judged = pairs.get((protocol.KERNEL, protocol.TRUTH))
         would: list[str] = []
         if trial.number == 0 and judged is not None and not judged.passed["rounding"]:
-            own_precision = self.precision(protocol.KERNEL)
-            would = would_pass(trial, outputs[protocol.KERNEL], self.request.limits, own_precision)
+            would = would_pass(trial, outputs[protocol.KERNEL], limits, self.precision(protocol.KERNEL))
         truth_sha256, costs = ("", {}) if exact is None else (exact.sha256, exact.error_scale.costs)
         return TrialRow(trial.sha256, pairs, seen, truth_sha256, costs, would)
 
-    def _compare_with_kernel(
-        self, outputs: Mapping[str, Outputs]
-    ) -> dict[str, concurrent.futures.Future[agreement.Compared]]:
-        """Begin to compare the kernel's main output with that of each reference that has the same shape."""
-        mains = {name: main_of(found) for name, found in outputs.items()}
-        kernel = mains.pop(protocol.KERNEL, None)
-        if kernel is None:
-            return {}
-        again = None if kernel.again is None else TargetOutput(kernel.again, kernel.dtype).values
-        return {
-            name: self.within.submit(agreement.compare_both, kernel.values, again, main.values, self.request.limits)
-            for name, main in mains.items()
-            if main.array.shape == kernel.array.shape
-        }
-
     def _keep(self, trial: WorkloadTrial, outputs: Mapping[str, Outputs], recipe: str, exact: Exact | None) -> None:
-        """Keep a trial's outputs, and its truth, to be compared with those of other environments."""
+        """Keep the outputs of the first trials, and their truths, while there is room: they are compared with those of
+        other environments."""
+        request = self.request
+        if not request.arrays or trial.number >= request.array_trials:
+            return
+        of_model = outputs.get(protocol.MODEL, {})
+        mains = {name: main_of(found) for name, found in outputs.items()}
+        truths = list(of_model.values()) or list(mains.values())[:1]
+        size_bytes = sum(output.array.nbytes for output in mains.values()) + 8 * sum(o.array.size for o in truths)
+        if request.array_bytes is not None and size_bytes * (trial.number + 1) > request.array_bytes:
+            return
         place = f"{recipe}/{trial.number}/"
-        for name, found in outputs.items():
-            self.kept[place + name] = main_of(found).array
+        self.kept.update({place + name: main.array for name, main in mains.items()})
         if exact is not None:
             self.kept[place + protocol.TRUTH] = exact.values
-        of_model = outputs.get(protocol.MODEL, {})
         for part in of_model.keys() - {main_name(of_model)}:
             own = self.truth(trial, outputs, protocol.MODEL, part)
             if own is not None:
                 self.kept[f"{place}{protocol.OF_OUTPUT}{part}"] = own.values
 
 
-def _is_kept(request: wire.JudgeRequest, trial: int, outputs: Mapping[str, Outputs]) -> bool:
-    """Return whether a trial's outputs, and its truth, are kept: of the first trials, while there is room."""
-    mains = [main_of(found) for found in outputs.values()]
-    truths = list(outputs.get(protocol.MODEL, {}).values()) or mains[:1]
-    size_bytes = sum(output.array.nbytes for output in mains) + 8 * sum(output.array.size for output in truths)
-    room = request.array_bytes
-    return trial < request.array_trials and (room is None or size_bytes * (trial + 1) <= room)
+def compare_with_kernel(
+    outputs: Mapping[str, Outputs], limits: Mapping[str, float]
+) -> dict[tuple[str, str], agreement.Compared]:
+    """Compare the kernel's main output with that of each reference that has the same shape."""
+    mains = {name: main_of(found) for name, found in outputs.items()}
+    kernel = mains.pop(protocol.KERNEL, None)
+    if kernel is None:
+        return {}
+    return {
+        (protocol.KERNEL, name): agreement.compare_both(kernel.values, kernel.values_again, main.values, limits)
+        for name, main in mains.items()
+        if main.array.shape == kernel.array.shape
+    }

@@ -110,6 +110,10 @@ class TargetOutput:
         """Return the output's numbers, as `dtypes.decode` gives them."""
         return dtypes.decode(self.array, self.dtype)
 
+    @property
+    def values_again(self) -> Array | None:
+        return None if self.again is None else dtypes.decode(self.again, self.dtype)
+
 
 Fresh = Callable[[], List[Any]]  # makes a call's arguments
 Outputs = Dict[str, TargetOutput]  # of one target in one trial, by name; of one tensor alone the name is empty

@@ -183,7 +183,7 @@ def checked(output: Any, workload: Workload, device: str) -> Any:
 
     def refuse(found: str, expected: str) -> wire.Failed:
         message = f"returned {found}; expected {expected}"
-        return wire.Failed(protocol.WRONG, message, failure=protocol.Failure.OTHER_TYPE)
+        return wire.Failed(protocol.WRONG, message, failure=protocol.FailureKind.OTHER_TYPE)
 
     if type(output) is not torch.Tensor:
         kind = "a subclass of torch.Tensor" if issubclass(type(output), torch.Tensor) else "not a tensor"

@@ -358,7 +358,7 @@ class Measured:
 
 
 def _sha256(workload: Workload, output: Array) -> str:
-    """As `parts.Seen` has it."""
+    """As `verdict.JudgedTarget` has it."""
     digests = [inputs.digest([part]) for part in workload.split(output).values()]
     return digests[0] if len(digests) == 1 else protocol.digest(digests)
 

@@ -16,6 +16,7 @@ from .truth import Cache, Exact
 
 if TYPE_CHECKING:
     from .dtypes import Array
+    from .judging import TargetOutput
     from .subjects import WorkloadTrial
 
     Alike = Sequence[Tuple[str, Array]]  # inputs of the output's shape and dtype, by name
@@ -33,11 +34,11 @@ class DecidingRule(NamedTuple):
 
 
 def prove(
-    trial: WorkloadTrial, cache: Cache, rule: DecidingRule, instead: tuple[Array, str] | None = None
+    trial: WorkloadTrial, cache: Cache, rule: DecidingRule, instead: TargetOutput | None = None
 ) -> list[wire.KnownWrong]:
     """Return for each known wrong answer whether the rule sees it.
 
-    Where there is no truth the answers are made of `instead`, an output and its dtype; else there are none.
+    Where there is no truth the answers are made of the output `instead`; else there are none.
     """
     workload = trial.workload
     exact = {name: trial.truth(rule.precision, name) for name in workload.parts}
@@ -58,9 +59,9 @@ def prove(
     return [codec.checked(wire.KnownWrong, each, "known") for each in cache.note(f"{key[:2]}/{key}.power", prove_all)]
 
 
-def _prove_without_truth(instead: tuple[Array, str], alike: Alike, rule: DecidingRule) -> list[wire.KnownWrong]:
-    values, dtype = instead[0].astype(np.float64), instead[1]
-    ruler = rounding.Ruler(values, dtype)
+def _prove_without_truth(instead: TargetOutput, alike: Alike, rule: DecidingRule) -> list[wire.KnownWrong]:
+    values = instead.values.astype(np.float64)
+    ruler = rounding.Ruler(values, instead.dtype)
     exact = Exact(values, "", rounding.ErrorScale(*rounding.measure([values], ruler), ruler))
     rule = rule._replace(decides="kernelbench" if rule.decides == "rounding" else rule.decides)
     return [judge_mutant(mutant, exact, rule) for mutant in mutants(exact, alike)]

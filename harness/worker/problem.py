@@ -422,7 +422,7 @@ class ModelReference:
             found = self.workload.named(returned, given)
             self.workload.saw(found or outputs.named(returned))  # which refuses it, where there is no output
         except wire.Failed as error:
-            if error.failure is not protocol.Failure.MISSING_OPERATOR:
+            if error.failure is not protocol.FailureKind.MISSING_OPERATOR:
                 error.message = f"{self.workload.name} {error.message}"
             raise
         except Exception as error:

@@ -93,7 +93,7 @@ def missing(name: str) -> wire.Failed:
         known = []
     near = difflib.get_close_matches(last, known, 1, 0.75)
     words += f"; did you mean {module}.{near[0]}?" if near else ""
-    return wire.Failed(protocol.UNSUPPORTED, words, failure=protocol.Failure.MISSING_OPERATOR)
+    return wire.Failed(protocol.UNSUPPORTED, words, failure=protocol.FailureKind.MISSING_OPERATOR)
 
 
 def find(name: str) -> Any:

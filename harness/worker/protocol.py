@@ -48,7 +48,7 @@ class Fault(str, enum.Enum):
     LIMIT = "limit"  # of memory, processes, files or rights, which kernel-matrix sets
 
 
-class Failure(str, enum.Enum):
+class FailureKind(str, enum.Enum):
     """How the code under test failed, where its status does not say it."""
 
     OTHER = "other"

@@ -5,7 +5,6 @@ Pure: nothing here runs a target, and nothing needs PyTorch.
 
 from __future__ import annotations
 
-import collections
 from typing import TYPE_CHECKING, Collection, Iterable, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
@@ -24,7 +23,7 @@ Judged = Tuple[wire.RecipeResult, wire.TargetResult]
 # -- one trial --------------------------------------------------------------------------------------------
 
 
-class Part(NamedTuple):
+class JudgedOutput(NamedTuple):
     """What is kept of one of a target's outputs of one trial."""
 
     dtype: str
@@ -36,10 +35,10 @@ class Part(NamedTuple):
     leaves_range: bool  # `rounding.ErrorScale` of its truth
 
 
-class Seen(NamedTuple):
+class JudgedTarget(NamedTuple):
     """What is kept of one target's outputs of one trial."""
 
-    parts: dict[str, Part]
+    parts: dict[str, JudgedOutput]
     mutated: bool
     unwritten: bool
 
@@ -61,17 +60,16 @@ class TrialRow(NamedTuple):
 
     input_sha256: str
     pairs: dict[tuple[str, str], agreement.Compared]
-    seen: dict[str, Seen]
+    seen: dict[str, JudgedTarget]
     truth_sha256: str
     costs: Norms
     would_pass: list[str]  # the precision at which a failing output would pass
 
 
-def look(output: TargetOutput, own: Exact | None, trial: WorkloadTrial, limits: Mapping[str, float]) -> Part:
+def look(output: TargetOutput, own: Exact | None, trial: WorkloadTrial, limits: Mapping[str, float]) -> JudgedOutput:
     """Return what is seen of one output, by its truth where there is one. Indices that choose equal elements of an
     input are as right as the truth's."""
-    value = output.values
-    again = None if output.again is None else dtypes.decode(output.again, output.dtype)
+    value, again = output.values, output.values_again
     truth = None
     if own is not None and own.values.shape == value.shape:
         if output.dtype not in dtypes.FLOATING and not np.array_equal(value, own.values):
@@ -85,13 +83,13 @@ def look(output: TargetOutput, own: Exact | None, trial: WorkloadTrial, limits: 
         between = (own.values, own.error_scale) if own is not None else ()
         apart = agreement.apart(value, again, *between)
     leaves_range = own is not None and own.error_scale.leaves_range
-    return Part(output.dtype, output.array.shape, output.layout, output.sha256, apart, truth, leaves_range)
+    return JudgedOutput(output.dtype, output.array.shape, output.layout, output.sha256, apart, truth, leaves_range)
 
 
 # -- all trials of a recipe -------------------------------------------------------------------------------
 
 
-def describe_output(name: str, trials: Sequence[Part]) -> wire.OutputResult:
+def describe_output(name: str, trials: Sequence[JudgedOutput]) -> wire.OutputResult:
     """Return what is recorded of one of several outputs."""
     first, compared = trials[0], [part.truth for part in trials if part.truth is not None]
     return wire.OutputResult(
@@ -116,8 +114,6 @@ def summarise_target(
         found = [row.pairs[name, other] for row in rows if (name, other) in row.pairs]
         if len(found) == trials:
             result.against.append(agreement.combine(other, found))
-    if is_kernel:
-        result.nearer_to = nearer([row.pairs for row in rows], [item.against for item in result.against[1:]])
     deterministic = is_kernel and request.deterministic
     result.status, result.message = describe_target(result, trials, request.decides, request.limits, deterministic)
     bad = [part for part in result.outputs if part.truth and part.truth.passed.get(request.decides) != trials]
@@ -130,7 +126,7 @@ def summarise_target(
     return result
 
 
-def _count(result: wire.TargetResult, seen: Sequence[Seen]) -> None:
+def _count(result: wire.TargetResult, seen: Sequence[JudgedTarget]) -> None:
     apart = [each.apart for each in seen if each.apart is not None]
     result.output_sha256 = [each.sha256 for each in seen]
     result.repeats_differ = len(apart)
@@ -209,61 +205,41 @@ def spelled(precision: Collection[str]) -> str:
 
 def describe_validation(
     recipes: Iterable[wire.RecipeResult], decides: str, no_truth: str = "", subject: str = protocol.KERNEL
-) -> tuple[protocol.Status, str]:
-    """Return (status, message) of the subject over all recipes. What passes is undecidable where what is wrong would
-    too."""
-    kernels = [(r, t) for r in recipes for t in r.targets if t.target == subject]
-    if not kernels:
-        return protocol.NOT_RUN, f"no output of the {subject} to judge"
-    failed = [(recipe, target) for recipe, target in kernels if target.status != protocol.OK]
+) -> wire.Outcome:
+    """Return how the subject ends over all recipes. What passes is undecidable where what is wrong would too."""
+    judged = [(r, t) for r in recipes for t in r.targets if t.target == subject]
+    failed = [(recipe, target) for recipe, target in judged if target.status != protocol.OK]
+    if not judged:
+        return wire.Outcome(protocol.NOT_RUN, f"no output of the {subject} to judge")
     if not failed:
-        units = [target.repeats_max_units for _, target in kernels]
-        differ = sum(target.repeats_differ for _, target in kernels)
-        largest = max((value for value in units if value is not None), default=None)
-        repeats = describe_repeats(differ, sum(recipe.trials for recipe, _ in kernels), largest)
-        return _decided(kernels, decides, no_truth, repeats)
+        units = [target.repeats_max_units for _, target in judged if target.repeats_max_units is not None]
+        differ, trials = (sum(numbers) for numbers in zip(*((t.repeats_differ, r.trials) for r, t in judged)))
+        return _decide(judged, decides, no_truth, describe_repeats(differ, trials, max(units, default=None)))
 
-    def failures(pair: Judged) -> int:
+    def severity(pair: Judged) -> tuple[bool, int]:
+        """Return what the worst has most of. What kernel-matrix could not do says nothing of a recipe."""
         recipe, target = pair
-        return recipe.trials - (target.against[0].passed.get(decides, 0) if target.against else 0)
+        passed = target.against[0].passed.get(decides, 0) if target.against else 0
+        return target.fault is not protocol.Fault.SUBJECT, recipe.trials - passed
 
-    recipe, target = max(failed, key=failures)
-    if target.fault is not protocol.Fault.SUBJECT:  # it says so of no recipe
-        return target.status, target.message
-    return target.status, target.message if subject != protocol.KERNEL else f"{recipe.recipe}: {target.message}"
-
-
-def find_fault(recipes: Iterable[wire.RecipeResult], subject: str) -> protocol.Fault:
-    """Return who failed where the subject did not end well."""
-    faults = [target.fault for recipe in recipes for target in recipe.targets if target.target == subject]
-    return next((fault for fault in faults if fault is not protocol.Fault.SUBJECT), protocol.Fault.SUBJECT)
+    recipe, target = max(failed, key=severity)
+    names_recipe = subject == protocol.KERNEL and target.fault is protocol.Fault.SUBJECT
+    message = f"{recipe.recipe}: {target.message}" if names_recipe else target.message
+    return wire.Outcome(target.status, message, fault=target.fault, failure=target.failure)
 
 
-def _decided(kernels: Iterable[Judged], decides: str, no_truth: str, said: str) -> tuple[protocol.Status, str]:
-    """Return the status of what passes, and `said` with it, unless nothing is decided by that."""
-    for recipe, kernel in kernels:
-        why = power.undecidable(recipe.power)
-        if decides == "rounding" and all(item.against != protocol.TRUTH for item in kernel.against):
+def _decide(judged: Iterable[Judged], decides: str, no_truth: str, said: str) -> wire.Outcome:
+    """Return the outcome of what passes, which `said` is told of, unless nothing is decided by that."""
+    for recipe, target in judged:
+        if decides == "rounding" and all(item.against != protocol.TRUTH for item in target.against):
             some = bool(recipe.costs)  # and then what was proven of the rule was proven with a truth
-            where = "" if kernel.target == protocol.MODEL else f"{recipe.recipe}: "
-            lacks = "there is no truth{} ({})".format(
-                " for every trial" if some else "", no_truth or "nobody computed it"
-            )
+            where = "" if target.target == protocol.MODEL else f"{recipe.recipe}: "
+            trials = " for every trial" if some else ""
+            lacks = f"there is no truth{trials} ({no_truth or 'nobody computed it'})"
             if some or not recipe.power:
-                return protocol.UNDECIDABLE, where + lacks
+                return wire.Outcome(protocol.UNDECIDABLE, where + lacks)
             said = "; ".join(filter(None, [said, lacks + ": held against Model, by KernelBench's tolerance"]))
+        why = power.undecidable(recipe.power)
         if why:
-            return protocol.UNDECIDABLE, f"{recipe.recipe}: {why}"
-    return protocol.OK, said
-
-
-def nearer(rows: Iterable[Mapping[tuple[str, str], agreement.Compared]], references: Sequence[str]) -> dict[str, int]:
-    """Return the number of trials by the reference with the smallest mean difference; of equals the first in the
-    request's order."""
-    counts: collections.Counter[str] = collections.Counter()
-    for pairs in rows:
-        found = [pairs[protocol.KERNEL, name] for name in references]
-        totals = [(pair.total, index) for index, pair in enumerate(found) if not pair.nonfinite]
-        if totals:
-            counts[references[min(totals)[1]]] += 1
-    return dict(counts)
+            return wire.Outcome(protocol.UNDECIDABLE, f"{recipe.recipe}: {why}")
+    return wire.Outcome(protocol.OK, said)

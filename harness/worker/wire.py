@@ -7,7 +7,7 @@ These are the only types of what is measured. `codec` writes and reads them betw
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Dict, List, Literal, Mapping, NamedTuple, Optional, Tuple, Type
 
-from .protocol import Failure, Fault, Status
+from .protocol import FailureKind, Fault, Status
 from .text import cut
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Failed(Exception):
         message: str,
         log_excerpt: str = "",
         fault: Fault = Fault.SUBJECT,
-        failure: Failure = Failure.OTHER,
+        failure: FailureKind = FailureKind.OTHER,
         *,
         loads: bool = True,
     ) -> None:
@@ -68,7 +68,7 @@ class Outcome(Reply):
     message: str = ""  # one sentence
     log_excerpt: str = ""  # the end of what the process printed
     fault: Fault = Fault.SUBJECT  # who failed where it did not end well
-    failure: Failure = Failure.OTHER  # how the code under test failed
+    failure: FailureKind = FailureKind.OTHER  # how the code under test failed
     # Of a process that ended without a result: how long it had run. The harness fills it in.
     ended_after_s: Optional[float] = None
 
@@ -348,7 +348,6 @@ class TargetResult(Outcome):
     leaves_range: int = 0
     # inputs that the problem's model writes to; what is written there is an output
     writes: List[str] = field(default_factory=list)
-    nearer_to: Dict[str, int] = field(default_factory=dict)  # kernel only: trials by nearest reference
     # of a problem's model, and of an attention with gradients: each output; `against` has the worst
     outputs: List[OutputResult] = field(default_factory=list)
     # of a reference: coarser arithmetic than plain that it was judged as, by what it ran
@@ -484,7 +483,7 @@ class WeighedJob(JudgedRuns):
     number: int = 0
 
 
-class Compiled(Reply):
+class CompilerCall(Reply):
     """A compiler's command, and its errors where it failed."""
 
     command: str
@@ -868,7 +867,7 @@ class CallRequest(CaseRequest):
 class CheckResult(Outcome):
     openmp: bool = False
     bulk_copies: bool = False
-    builds: Dict[str, Compiled] = field(default_factory=dict)
+    builds: Dict[str, CompilerCall] = field(default_factory=dict)
     runs: List[Called] = field(default_factory=list)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harness.schema.environment_records import BuildRecord, LoadFailure
 from harness.worker import protocol
-from harness.worker.protocol import Failure
+from harness.worker.protocol import FailureKind
 from reports import model
 from reports.attribute import figures
 from reports.attribute.cards import Shown, card, excluded
@@ -330,7 +330,7 @@ def unsupported(case: CaseFacts) -> Cause | None:
     message = refusing[min(len(cells), 4) - 1].message
     says = Says.REFERENCE_UNSUPPORTED if is_reference else Says.UNSUPPORTED
     if case.is_operator:
-        lacks = refusing[min(len(cells), 4) - 1].failure is Failure.MISSING_OPERATOR
+        lacks = refusing[min(len(cells), 4) - 1].failure is FailureKind.MISSING_OPERATOR
         says = Says.OPERATOR_NOT_THERE if lacks else Says.OPERATOR_REFUSED
         message = message.rstrip("?.") if nowhere else message.partition("; did you mean")[0]
         runs = "" if nowhere else f"; {runs}"

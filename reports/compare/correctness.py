@@ -131,10 +131,6 @@ def side(evidence: Evidence, cell: Cell, target: str) -> CorrectnessSide:
         unseen=properties.undetected_text(record),
         precision=properties.precision_text(precision),
         choice=record.choice if is_kernel else "",
-        nearer_to={
-            name: sum(result.nearer_to.get(name, 0) for _, result in results)
-            for name in sorted({name for _, result in results for name in result.nearer_to})
-        },
         recipes=[_recipe_side(recipe, result, evidence.confidence, record) for recipe, result in results],
         outputs=[
             OutputSide(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from harness.schema.run_records import WorkloadInfo
 from harness.worker import protocol
-from harness.worker.protocol import Failure
+from harness.worker.protocol import FailureKind
 from reports import model
 from reports.attribute.cards import launches_command
 from reports.attribute.causes import MEMORY, NAMES, UNINITIALISED, Cause, Grade, Kind
@@ -190,7 +190,7 @@ def _smallest(evidence: Evidence, bad: Sequence[Comparison]) -> list[str]:
     recipe = next((r for side in wrong for r in side.recipes if r.failing), None)
     at = f"; {words(recipe.recipe)} inputs, {recipe.failing}" if recipe else ""
     returned = next(
-        (side.message for side in failing if side.failure is Failure.OTHER_TYPE), ""
+        (side.message for side in failing if side.failure is FailureKind.OTHER_TYPE), ""
     )  # another shape or type
     at = f": {short(returned.partition(': ')[2], 200)}" if returned else at
     return [f"reproduce it on {info.id}{shape}, the smallest workload that fails{at}"]

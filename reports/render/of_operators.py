@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from harness.worker.protocol import Failure, Fault
+from harness.worker.protocol import FailureKind, Fault
 from reports import model
 from reports.attribute.causes import Cause
 from reports.compare.outputs import OtherType, forms, other_bits, other_types
@@ -107,7 +107,7 @@ def _mended(told: Told) -> str | None:
 
 
 def _mistyped(row: Comparison) -> bool:
-    return all(side.failure is Failure.MISSING_OPERATOR for side in sides_of([row]).values())
+    return all(side.failure is FailureKind.MISSING_OPERATOR for side in sides_of([row]).values())
 
 
 def open_questions(told: Told) -> list[str]:
@@ -115,7 +115,7 @@ def open_questions(told: Told) -> list[str]:
     found: dict[str, list[str]] = {}
     for row in told.rows:
         for name, side in sides_of([row]).items():
-            told_elsewhere = side.failure is Failure.MISSING_OPERATOR
+            told_elsewhere = side.failure is FailureKind.MISSING_OPERATOR
             if outcome(side) not in (RIGHT, WRONG) and side.message and not told_elsewhere:
                 words = "" if side.fault is Fault.SUBJECT else f"{outcome_text(side)}: "
                 text = words + message_text(side, most_of(side))

@@ -11,7 +11,7 @@ from packaging.version import InvalidVersion
 from packaging.version import Version as Number
 
 from harness.worker import protocol
-from harness.worker.protocol import Failure, Fault
+from harness.worker.protocol import FailureKind, Fault
 from reports import model
 from reports.compare.meaning import meaning_text
 from reports.compare.memory import memory_text
@@ -132,7 +132,7 @@ def outcome_text(side: CorrectnessSide) -> str:
     word = outcome(side)
     if word == ABSENT and side.fault is not Fault.SUBJECT:
         return SKIPPED
-    return NOT_THERE if word == REFUSED and side.failure is Failure.MISSING_OPERATOR else word
+    return NOT_THERE if word == REFUSED and side.failure is FailureKind.MISSING_OPERATOR else word
 
 
 def most_of(side: CorrectnessSide) -> int:

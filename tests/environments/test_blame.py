@@ -75,7 +75,7 @@ PLANTED = {
     "judging": ("judge", ["judge:look", "judge:nearer", "judging:_as_output", "judge:read_output", "power:prove"]),
     "timing": ("time", ["target:Target.sample", "host:Callee.map", "fresh:Fresh.draw"]),
     "memory": ("time", ["memory:on_cpu", "memory:_status"]),
-    "experiments": ("conditions", ["conditions:_call", "conditions:Job.arguments", "conditions:_run_job"]),
+    "experiments": ("conditions", ["conditions:_call", "conditions:ConditionJob.arguments", "conditions:_run_job"]),
     "profile": ("profile", ["operators:summed", "profile:_events"]),
 }
 SKIPPED = "kernel-matrix could not measure this here, because ValueError: planted (help: report it with this log"

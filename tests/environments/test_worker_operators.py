@@ -279,7 +279,9 @@ def test_what_a_version_lacks_is_unsupported_there(environments: list[Environmen
     case = case_of(environments[0], tmp_path, operator("torch.topkk", [8, 64], k=3))
     result, _ = judged(environments[0], case)
     assert result["status"] == protocol.UNSUPPORTED
-    assert result["failure"] == protocol.Failure.MISSING_OPERATOR and "did you mean torch.topk?" in result["message"]
+    assert (
+        result["failure"] == protocol.FailureKind.MISSING_OPERATOR and "did you mean torch.topk?" in result["message"]
+    )
 
 
 ENDS_IT = """

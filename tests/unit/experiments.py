@@ -22,7 +22,7 @@ from harness.schema.experiment_records import (
     ProfileRecord,
 )
 from harness.schema.storage import Run, save_record
-from harness.worker.protocol import Failure
+from harness.worker.protocol import FailureKind
 from tests.unit.spec import BASE, NEXT
 from tests.unit.synthetic_cells import sha
 
@@ -106,7 +106,7 @@ def history(
 
 def dead(**condition: Any) -> ConditionResult:
     message = "the process that called it died by SIGSEGV"
-    failure = Failure.SIGNAL
+    failure = FailureKind.SIGNAL
     return ConditionResult(
         status="crashed", message=message, failure=failure, condition=Condition(label="dead", **condition)
     )

@@ -182,7 +182,6 @@ def target_result(
         repeats_max_units=case.repeats_units,
         unwritten_trials=case.unwritten,
         inputs_mutated=case.mutated,
-        nearer_to={"flash": spec.trials} if target == "kernel" else {},
     )
 
 

@@ -22,7 +22,7 @@ from harness.schema.run_records import Cell
 from harness.schema.storage import Run, save_record
 from harness.worker import check
 from harness.worker.check import CUDA_FAULTS
-from harness.worker.wire import Called, CheckResult, Compiled
+from harness.worker.wire import Called, CheckResult, CompilerCall
 from tests.messages import asked
 from tests.unit.contexts import FakeContext, FakeExecutor
 from tests.unit.hand_made import build, workload
@@ -71,7 +71,7 @@ def on_a_gpu(found: str = "", controls: bool = True, bulk: bool = False, **chang
     for tool, fault in CUDA_FAULTS.items():
         runs.append(called(tool, "", FOUND[tool] if tool == found else DONE, **changes))
         runs.append(called(tool, fault, FOUND[tool] if controls else DONE))
-    built = {"driver": Compiled(command="nvcc", errors=""), "call": Compiled(command="nvcc -o call", errors="")}
+    built = {"driver": CompilerCall(command="nvcc", errors=""), "call": CompilerCall(command="nvcc -o call", errors="")}
     return CheckResult(status="ok", openmp=False, bulk_copies=bulk, builds=built, runs=runs)
 
 
@@ -154,7 +154,7 @@ def test_a_call_that_did_not_end_well_is_not_silence(changes: dict[str, Any], st
 
 
 def test_what_could_not_be_linked_says_why() -> None:
-    failed = {"driver": Compiled(command="nvcc -c", errors="x.cpp(1): error: no such thing")}
+    failed = {"driver": CompilerCall(command="nvcc -c", errors="x.cpp(1): error: no such thing")}
     printed = CheckResult(status="ok", openmp=False, bulk_copies=False, builds=failed, runs=[])
     assert {(r.status, "no such thing" in r.message, r.command) for r in checkers.cuda_results(printed)} == {
         ("not_run", True, "nvcc -c")
@@ -165,7 +165,7 @@ def twin(zero: str, again: str, pattern: str, controls: str = "12") -> CheckResu
     rows = [("zero", "", zero), ("zero", "again", again), ("pattern", "", pattern)]
     rows += [(build, "uninitialised", sha256) for build, sha256 in zip(("zero", "pattern"), controls, strict=True)]
     runs = [called(build, fault, DONE, build=build, sha256=sha256) for build, fault, sha256 in rows]
-    builds = {name: Compiled(command="c++", errors="") for name in ("memory", "thread", "zero", "pattern")}
+    builds = {name: CompilerCall(command="c++", errors="") for name in ("memory", "thread", "zero", "pattern")}
     return CheckResult(status="ok", openmp=True, bulk_copies=False, builds=builds, runs=runs)
 
 

@@ -18,6 +18,11 @@ def unit(cost: float, want: np.ndarray = WANT, dtype: str = "float32", **costs: 
     return rounding.ErrorScale({**dict.fromkeys(rounding.NORMS, cost), **costs}, False, rounding.Ruler(want, dtype))
 
 
+def described(*given: Any) -> tuple[str, str]:
+    outcome = verdict.describe_validation(*given)
+    return outcome.status, outcome.message
+
+
 def test_equal_outputs_pass_everything() -> None:
     one = agreement.compare(WANT.copy(), WANT, LIMITS, unit(1e-4))
     assert one.passed == {"kernelbench": True, "strict": True, "rounding": True}
@@ -151,9 +156,9 @@ def test_the_validation_names_the_worst_recipe() -> None:
         return wire.RecipeResult(name, 3, [], [], [], [target], [{}])
 
     recipes = [recipe("independent", 3), recipe("shared_qkv", 2), recipe("large_logits", 0)]
-    assert verdict.describe_validation(recipes, "rounding") == ("wrong", "large_logits: 0 of 3")
-    assert verdict.describe_validation(recipes[:1], "rounding") == ("ok", "")
+    assert described(recipes, "rounding") == ("wrong", "large_logits: 0 of 3")
+    assert described(recipes[:1], "rounding") == ("ok", "")
     recipes[0].targets[0].repeats_differ, recipes[0].targets[0].repeats_max_units = 2, 0.5
     said = "not bit-repeatable: 2 of 3 trials gave other bits when run again, at most 0.5 units apart"
-    assert verdict.describe_validation(recipes[:1], "rounding") == ("ok", said)
-    assert verdict.describe_validation([replace(recipes[0], targets=[])], "rounding")[0] == "not_run"
+    assert described(recipes[:1], "rounding") == ("ok", said)
+    assert described([replace(recipes[0], targets=[])], "rounding")[0] == "not_run"

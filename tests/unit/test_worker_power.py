@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -50,6 +51,11 @@ class Rows(BaseWorkload):
         return self._alike([("x", arrays[0])], (256, 64), self.dtype)
 
 
+def described(*given: Any) -> tuple[str, str]:
+    outcome = verdict.describe_validation(*given)
+    return outcome.status, outcome.message
+
+
 def proven(workload: Any, rule: power.DecidingRule, folder: Path) -> list[wire.KnownWrong]:
     cache = truth.Cache(str(folder))
     return power.prove(WorkloadTrial(workload, "independent", 0, 0, cache), cache, rule)
@@ -80,7 +86,8 @@ def test_without_a_truth_an_output_of_the_model_stands_for_it(tmp_path: Path) ->
     trial = WorkloadTrial(workload, "independent", 0, 0, cache)  # type: ignore[arg-type]
     assert power.prove(trial, cache, RULE) == [] and workload.no_truth
     values = np.random.default_rng(0).standard_normal((256, 64)).astype(np.float32)
-    found = power.prove(trial, cache, RULE, (values, "float32"))
+    output: Any = SimpleNamespace(values=values, dtype="float32")
+    found = power.prove(trial, cache, RULE, output)
     assert {each.kind for each in found if each.seen} == {"zeros", "input", "stale"}
 
 
@@ -169,13 +176,13 @@ def test_what_passes_where_zeros_would_is_undecidable() -> None:
     target = wire.TargetResult("ok", target="kernel", against=[against])
     unseen = [wire.KnownWrong("zeros", "zeros", False), wire.KnownWrong("row", "a row", False)]
     recipe = wire.RecipeResult("independent", 3, [], [], [], [target], [{}], unseen)
-    status, message = verdict.describe_validation([recipe], "rounding")
+    status, message = described([recipe], "rounding")
     assert (status, message) == ("undecidable", "independent: zeros would pass here: it decides nothing")
     seen = [replace(wrong, seen=wrong.kind == "zeros") for wrong in unseen]
-    assert verdict.describe_validation([replace(recipe, power=seen)], "rounding")[0] == "ok"
+    assert described([replace(recipe, power=seen)], "rounding")[0] == "ok"
     unjudged = replace(recipe, targets=[replace(target, against=[])])
-    assert verdict.describe_validation([replace(unjudged, costs=[])], "rounding", "no")[0] == "undecidable"
-    status, message = verdict.describe_validation([replace(unjudged, power=seen)], "rounding", "too large")
+    assert described([replace(unjudged, costs=[])], "rounding", "no")[0] == "undecidable"
+    status, message = described([replace(unjudged, power=seen)], "rounding", "too large")
     assert (status, message) == ("undecidable", "independent: there is no truth for every trial (too large)")
     wrong = replace(recipe, targets=[replace(target, status="wrong")])
-    assert verdict.describe_validation([wrong], "rounding")[0] == "wrong"
+    assert described([wrong], "rounding")[0] == "wrong"
