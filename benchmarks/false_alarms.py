@@ -18,6 +18,7 @@ from harness.worker import protocol
 from reports import model
 from reports.compare import latency
 from reports.compare.correctness import pass_interval
+from reports.compare.decisions import decide_all
 from reports.load.evidence import Evidence, load_evidence, same_stack
 from reports.model import LatencySide
 
@@ -59,8 +60,11 @@ def trials(pairs: list[Pair], launches: int) -> list[set[int]]:
 
 def judge(evidence: Evidence, pairs: list[Pair], blocks: set[int]) -> tuple[int, int]:
     """Return how many rows a trial judges, and how many of them it calls a change."""
-    cut = [(within(base, blocks), within(this, blocks), least) for base, this, least in pairs]
-    found = latency.decide_all(cut, evidence.names, evidence.confidence, evidence.false_discovery_rate)
+    cut = [
+        latency.compare_times(evidence, within(base, blocks), within(this, blocks), least)
+        for base, this, least in pairs
+    ]
+    found = decide_all(evidence, cut)
     judged = [each for each in found if each.ratio is not None]
     return len(judged), sum(each.verdict in CALLED for each in judged)
 

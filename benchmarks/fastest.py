@@ -18,9 +18,9 @@ from harness.schema.run_records import Cell
 from harness.stats.effects import Estimate, compare_launches
 from harness.worker import protocol
 from reports import model
-from reports.compare.latency import shared_blocks, side
+from reports.compare.latency import side
 from reports.load.evidence import Evidence, load_evidence
-from reports.model import LatencySide
+from reports.model import LatencySide, shared_blocks
 
 DEVICE = "cuda"
 

@@ -11,6 +11,7 @@ from enum import Enum
 
 from harness.schema.records import Device
 from harness.stats.effects import Estimate
+from harness.stats.peaks import FLOOR_BYTES, counted
 from harness.worker.protocol import DifferenceKind, FailureKind, Fault
 
 PASS = "pass"
@@ -149,6 +150,7 @@ class CorrectnessSide(Side):
     leaves_range: int = 0  # trials in which plain arithmetic in the dtype overflows or underflows on its way
     writes: tuple[str, ...] = ()  # inputs that the problem's model writes to
     unloaded: bool = False  # it is built already, and could not be loaded
+    when_timed: bool = False  # its status is of its launches: validation saw nothing wrong
     off_stream: bool = False  # a launch saw its work on another stream than the one it was given
     operators: list[str] = field(default_factory=list)
     unseen: str = ""  # known wrong answers that this validation would not detect
@@ -156,6 +158,11 @@ class CorrectnessSide(Side):
     choice: str = ""  # which of several ways the kernel says it took
     recipes: list[RecipeSide] = field(default_factory=list)
     outputs: list[OutputSide] = field(default_factory=list)
+
+    @property
+    def contradicts_itself(self) -> bool:
+        """Return whether its record says that it is right, and a trial fails."""
+        return self.status == "ok" and self.rate is not None and self.rate.passed < self.rate.trials
 
     @property
     def least_agreement(self) -> float | None:
@@ -255,11 +262,22 @@ class OnGpu:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LatencySide(Side):
-    """Launch medians of one target in one environment, in microseconds, by block; one launch is one replicate.
-    `low_us` and `high_us` are the interval of their median, None where too few launches support one."""
+class MeasuredSide(Side):
+    """What replicates of one target measured in one environment, by block. One launch is one replicate."""
 
     blocks: list[int] = field(default_factory=list)
+
+    @property
+    def by_block(self) -> dict[int, float]:
+        """What is compared, by block."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatencySide(MeasuredSide):
+    """Launch medians of one target in one environment, in microseconds. `low_us` and `high_us` are the interval of
+    their median, None where too few launches support one."""
+
     medians_us: list[float] = field(default_factory=list)
     median_us: float | None = None
     low_us: float | None = None
@@ -270,13 +288,43 @@ class LatencySide(Side):
     wrong_output: bool = False
     failed_launches: int = 0
 
+    @property
+    def by_block(self) -> dict[int, float]:
+        return dict(zip(self.blocks, self.medians_us, strict=True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemorySide(MeasuredSide):
+    """Peak memory of a target's calls in one environment; what is not by block is a median over the launches. On a GPU
+    `reserved_bytes` is what PyTorch's allocator took for it, and `outside_bytes` what was left taken beside that."""
+
+    peaks_bytes: list[int] = field(default_factory=list)
+    peak_bytes: float | None = None
+    kept_bytes: float | None = None
+    reserved_bytes: float | None = None
+    outside_bytes: float | None = None
+
+    @property
+    def by_block(self) -> dict[int, float]:
+        """Each counts as at least `harness.stats.peaks.FLOOR_BYTES`."""
+        return dict(zip(self.blocks, map(counted, self.peaks_bytes), strict=True))
+
+
+def shared_blocks(base: MeasuredSide, this: MeasuredSide) -> tuple[list[float], list[float]]:
+    """Return what both have of the same blocks: environments are compared only within a block."""
+    left, right = base.by_block, this.by_block
+    both = sorted(left.keys() & right.keys())
+    return [left[block] for block in both], [right[block] for block in both]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """`ratio` with its interval and its test."""
+    """`ratio` of this environment to the baseline, with its interval and its test."""
 
     verdict: str
     why: str
+    baseline: MeasuredSide
+    this: MeasuredSide
     min_effect: float
     ratio: float | None = None
     low: float | None = None
@@ -284,6 +332,10 @@ class Judged:
     p_value: float | None = None
     q_value: float | None = None
     spread: float | None = None
+
+    @property
+    def samples(self) -> tuple[list[float], list[float]]:
+        return shared_blocks(self.baseline, self.this)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -299,24 +351,14 @@ class Latency(Judged):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemorySide(Side):
-    """Peak memory of a target's calls in one environment, by block; the others are medians over the launches. On a GPU
-    `reserved_bytes` is what PyTorch's allocator took for it, and `outside_bytes` what was left taken beside that."""
-
-    blocks: list[int] = field(default_factory=list)
-    peaks_bytes: list[int] = field(default_factory=list)
-    peak_bytes: float | None = None
-    kept_bytes: float | None = None
-    reserved_bytes: float | None = None
-    outside_bytes: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class Memory(Judged):
-    """`ratio` is of peaks of which each counts as at least `harness.stats.peaks.FLOOR_BYTES`."""
-
     baseline: MemorySide
     this: MemorySide
+
+    @property
+    def has_ratio(self) -> bool:
+        """Return whether both peaks are large enough to divide one by the other."""
+        return min(self.baseline.peak_bytes or 0.0, self.this.peak_bytes or 0.0) >= FLOOR_BYTES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -367,20 +409,3 @@ class Comparison:
     def uncompared(self, measured: Judged) -> bool:
         """Whether a time, or memory, is the baseline's own, with nothing to compare it with."""
         return self.alone and measured.verdict in (UNDECIDED, NO_DATA)
-
-
-@dataclass(frozen=True, kw_only=True)
-class FastP:
-    """KernelBench's fast_p: the share of problems with a correct kernel whose speed-up exceeds p."""
-
-    environment: str
-    kernel: str
-    device: str
-    reference: str
-    problems: int
-    left_out: dict[str, str]
-    speedups: dict[str, float]
-    correct: int
-    fast_0: float
-    fast_1: float
-    fast_2: float

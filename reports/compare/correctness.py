@@ -12,23 +12,31 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 from scipy import stats
 
-from harness.schema.records import Agreement, Outcome, RecipeResult, TargetResult, ValidationRecord, Worst
+from harness.schema.records import (
+    Agreement,
+    Outcome,
+    OutputResult,
+    RecipeResult,
+    TargetResult,
+    ValidationRecord,
+    Worst,
+)
 from harness.schema.run_records import Cell
 from harness.stats.outputs import Errors, errors_moved, rates_differ
 from harness.worker import protocol
-from harness.worker.protocol import Fault
 from reports import model
 from reports.compare import properties
-from reports.compare.meaning import evidence_text, meaning_text
+from reports.compare.meaning import evidence_text
 from reports.compare.outputs import other_types
 from reports.load.evidence import Evidence, unblamed
 from reports.model import Bits, Correctness, CorrectnessSide, MeaningChange, OutputSide, Rate, RecipeSide
-from reports.text import NONFINITE, number, words
+from reports.sentences import sentence
 
 FAILED = frozenset({"build_failed", "crashed", "timed_out", "killed", "broken"})
 OFF_STREAM = "its calls put their work on another stream than the one they were given"
@@ -76,8 +84,9 @@ def _rates(results: Iterable[tuple[RecipeResult, TargetResult]], confidence: flo
     return rates
 
 
-def _largest(values: list[float | None]) -> float | None:
-    return max((value for value in values if value is not None), default=None)
+def _largest(of: Iterable[object], name: str) -> float | None:
+    """Return the largest value of a field, over those that have one."""
+    return max((value for each in of if (value := getattr(each, name)) is not None), default=None)
 
 
 def side(evidence: Evidence, cell: Cell, target: str) -> CorrectnessSide:
@@ -88,72 +97,73 @@ def side(evidence: Evidence, cell: Cell, target: str) -> CorrectnessSide:
         build = evidence.builds.get((cell.environment, cell.kernel, cell.device)) if is_kernel else None
         unloaded = build is not None and build.refused is not None
         return CorrectnessSide(environment=cell.environment, unloaded=unloaded, **vars(record))
-    results = list(_results(record, target))
-    rates = _rates(results, evidence.confidence)
-    judged = [main for _, result in results if (main := deciding(result))]
+    found = list(_results(record, target))
+    results = [result for _, result in found]
+    rates = _rates(found, evidence.confidence)
+    judged = [main for result in results if (main := deciding(result))]
     rule = rule_of(record, judged[0]) if judged else record.decides
     rate = rates.get((judged[0].against, rule)) if judged else None
-    precision = record.precision if is_kernel else record.reference_precision
-    precision = next((result.precision for _, result in results if result.precision), precision)
     is_subject = is_kernel or cell.kernel in evidence.run.pytorch
-    outcome = unblamed(record if is_subject else _of_reference(record, rate, [result for _, result in results]))
-    # Against a reference there is no unit of rounding; the dtype's own tolerance is the milder of the other two.
-    milder = "strict" if record.decides == "strict" else "kernelbench"
+    outcome = unblamed(record if is_subject else _of_reference(record, rate, results)).ended()
+    if not is_subject:
+        outcome = replace(outcome, ended_after_s=None)
+    precision = record.precision if is_kernel else record.reference_precision
     return CorrectnessSide(
         environment=cell.environment,
-        status=outcome.status,
-        message=outcome.message,
-        log_excerpt=outcome.log_excerpt,
-        fault=outcome.fault,
-        failure=outcome.failure,
-        ended_after_s=record.ended_after_s if is_subject else None,
+        **vars(outcome),
+        **_summed(results, judged),
         record=evidence.validation_pointer(record),
         measured_with=None if is_kernel else cell.kernel,
         decides=rule,
         rate=rate,
-        agreement={
-            against: value
-            for (against, by), value in rates.items()
-            if judged and against != judged[0].against and by == milder
-        },
-        max_abs=_largest([agreement.max_abs for agreement in judged]),
-        max_units=_largest([agreement.max_units for agreement in judged]),
-        nonfinite_trials=sum(agreement.nonfinite_trials for agreement in judged),
-        repeats_differ=sum(result.repeats_differ for _, result in results),
-        repeats_max_units=_largest([result.repeats_max_units for _, result in results]),
-        repeats_max_abs=_largest([result.repeats_max_abs for _, result in results]),
-        inputs_mutated=sum(result.inputs_mutated for _, result in results),
-        unwritten_trials=sum(result.unwritten_trials for _, result in results),
-        leaves_range=sum(result.leaves_range for _, result in results),
-        writes=tuple(dict.fromkeys(name for _, result in results for name in result.writes)),
+        agreement=_agreements(rates, record, judged),
+        writes=tuple(dict.fromkeys(name for result in results for name in result.writes)),
         off_stream=is_kernel and bool(evidence.escaping(cell)),
-        operators=sorted({operator for _, result in results for operator in result.operators}),
+        operators=sorted({operator for result in results for operator in result.operators}),
         unseen=properties.undetected_text(record),
-        precision=properties.precision_text(precision),
+        precision=properties.precision_text(next((each.precision for each in results if each.precision), precision)),
         choice=record.choice if is_kernel else "",
-        recipes=[_recipe_side(recipe, result, evidence.confidence, record) for recipe, result in results],
-        outputs=[
-            OutputSide(
-                name=output.name,
-                dtype=output.dtype,
-                shape=tuple(output.shape),
-                layout=output.layout,
-                max_units=output.truth.max_units if output.truth else None,
-                sha256=tuple(output.output_sha256),
-                wrong=output.truth is not None and output.truth.passed.get(record.decides) != recipe.trials,
-            )
-            for recipe, result in results
-            for output in result.outputs
-        ],
+        recipes=[_recipe_side(recipe, result, evidence.confidence, record) for recipe, result in found],
+        outputs=[_output_side(recipe, output, record) for recipe, result in found for output in result.outputs],
+    )
+
+
+def _summed(results: list[TargetResult], judged: list[Agreement]) -> dict[str, Any]:
+    """Return counts over all recipes, and the largest errors."""
+    counts = ("repeats_differ", "inputs_mutated", "unwritten_trials", "leaves_range")
+    return {
+        **{name: sum(getattr(result, name) for result in results) for name in counts},
+        **{name: _largest(results, name) for name in ("repeats_max_units", "repeats_max_abs")},
+        **{name: _largest(judged, name) for name in ("max_abs", "max_units")},
+        "nonfinite_trials": sum(agreement.nonfinite_trials for agreement in judged),
+    }
+
+
+def _agreements(
+    rates: Mapping[tuple[str, str], Rate], record: ValidationRecord, judged: list[Agreement]
+) -> dict[str, Rate]:
+    """Return the agreement with each reference: there is no rounding unit, and the dtype's own tolerance is the milder
+    of the other two rules."""
+    milder = "strict" if record.decides == "strict" else "kernelbench"
+    against = [name for name, rule in rates if rule == milder and judged and name != judged[0].against]
+    return {name: rates[name, milder] for name in against}
+
+
+def _output_side(recipe: RecipeResult, output: OutputResult, record: ValidationRecord) -> OutputSide:
+    return OutputSide(
+        name=output.name,
+        dtype=output.dtype,
+        shape=tuple(output.shape),
+        layout=output.layout,
+        max_units=output.truth.max_units if output.truth else None,
+        sha256=tuple(output.output_sha256),
+        wrong=output.truth is not None and output.truth.passed.get(record.decides) != recipe.trials,
     )
 
 
 def _recipe_side(recipe: RecipeResult, result: TargetResult, confidence: float, record: ValidationRecord) -> RecipeSide:
-    main, worst = deciding(result), ""
-    if main is not None and main.worst is not None:
-        place = ", ".join(map(str, main.worst.index))
-        got, want = (NONFINITE if value is None else number(value, 6) for value in (main.worst.got, main.worst.want))
-        worst = f"trial {main.worst.trial}, element [{place}]: got {got}, want {want}"
+    main = deciding(result)
+    worst = sentence("correctness", "worst", main.worst) if main is not None and main.worst is not None else ""
     return RecipeSide(
         recipe=recipe.recipe,
         trials=recipe.trials,
@@ -245,42 +255,76 @@ def _results(record: ValidationRecord | None, target: str) -> Iterator[tuple[Rec
             yield recipe, result
 
 
-def passes(rate: Rate | None) -> str:
-    return f"{rate.passed} of {rate.trials} trials pass" if rate else "no pass rate recorded"
+@dataclass(frozen=True, kw_only=True)
+class OutputsSeen:
+    """What two environments' outputs are judged by. `errors`: what changed where both pass; `meaning`: how the float64
+    results of the versions differ; `draws`: whether a model draws other numbers from the same seed."""
+
+    base: CorrectnessSide
+    this: CorrectnessSide
+    bits: Bits
+    errors: Errors | None = None
+    p_value: float | None = None
+    meaning: MeaningChange | None = None
+    draws: bool = False
 
 
-def _contradiction(side: CorrectnessSide) -> str:
-    if side.status == "ok" and side.rate is not None and side.rate.passed < side.rate.trials:
-        return f"its record says ok, yet {passes(side.rate)}"
-    return ""
+def judge(seen: OutputsSeen, q_value: float | None, level: float, names: Mapping[str, str]) -> Correctness:
+    """Return the verdict of one row. `level`: the false-discovery rate; `names`: of environments, for sentences."""
+    base, this = seen.base, seen.this
+    versions = names[base.environment], names[this.environment]
+    changed = seen.meaning is not None or seen.draws
+    if seen.meaning is not None:
+        verdict, base, this = _judge_meaning(seen, seen.meaning, versions)
+    else:
+        verdict = model.OTHER_DRAWS if seen.draws else find_verdict(seen, q_value, level)
+    retyped = [] if changed else [each.text(*versions) for each in other_types(base, this)]
+    if retyped and verdict == model.PASS:
+        verdict = model.OTHER_TYPE
+    plain = verdict
+    if not changed and verdict in model.RIGHT and (base.off_stream or this.off_stream):
+        verdict = model.FAILING if base.off_stream and this.off_stream else model.REGRESSED
+        verdict = verdict if this.off_stream else model.FIXED
+    why = sentence(
+        "correctness",
+        "why",
+        seen,
+        verdict,
+        before=versions[0],
+        here=versions[1],
+        q_value=q_value,
+        is_significant=q_value is not None and q_value <= level,
+        failed=FAILED,
+        is_off_stream=plain != verdict,
+        off_stream=OFF_STREAM,
+        retyped=retyped,
+        is_right=plain in model.RIGHT,
+    )
+    return Correctness(
+        verdict=verdict,
+        why=why,
+        baseline=base,
+        this=this,
+        bits=seen.bits,
+        p_value=seen.p_value,
+        q_value=q_value,
+        meaning=seen.meaning,
+    )
 
 
-def changed_meaning(
-    base: CorrectnessSide, this: CorrectnessSide, bits: Bits, meaning: MeaningChange, names: Mapping[str, str]
-) -> Correctness:
+def _judge_meaning(
+    seen: OutputsSeen, meaning: MeaningChange, versions: tuple[str, str]
+) -> tuple[str, CorrectnessSide, CorrectnessSide]:
     """Judge two sides whose float64 results differ: neither is measured by the other's. Without evidence for one of
     them nobody is wrong, also where outputs differ from their own version's float64 result."""
-    before, here = names[base.environment], names[this.environment]
-    why = f"the versions compute different things: {meaning_text(meaning, before, here)}"
     if meaning.by is None:
-        said = [why, "nothing in this run shows which of them is right"]
-        for side_, name in ((base, before), (this, here)):
-            if side_.status == protocol.WRONG:
-                said.append(f"{passes(side_.rate)} in {name}, against its own float64 result")
-        return Correctness(
-            verdict=model.MEANING_CHANGED,
-            why="; ".join(said),
-            baseline=_unjudged(base),
-            this=_unjudged(this),
-            bits=bits,
-            meaning=meaning,
-        )
-    word = model.REGRESSED if meaning.right == base.environment else model.FIXED
-    wrong = this if word == model.REGRESSED else base
-    shown = evidence_text(meaning.by, names[meaning.right])
-    wrong = replace(wrong, status=protocol.WRONG, message=f"{meaning.output or 'the output'}: {shown}")
-    base, this = (base, wrong) if word == model.REGRESSED else (wrong, this)
-    return Correctness(verdict=word, why=f"{why}; {shown}", baseline=base, this=this, bits=bits, meaning=meaning)
+        return model.MEANING_CHANGED, _unjudged(seen.base), _unjudged(seen.this)
+    is_base_right = meaning.right == seen.base.environment
+    shown = evidence_text(meaning.by, versions[0] if is_base_right else versions[1])
+    message = f"{meaning.output or 'the output'}: {shown}"
+    if is_base_right:
+        return model.REGRESSED, seen.base, replace(seen.this, status=protocol.WRONG, message=message)
+    return model.FIXED, replace(seen.base, status=protocol.WRONG, message=message), seen.this
 
 
 def _unjudged(side: CorrectnessSide) -> CorrectnessSide:
@@ -289,114 +333,40 @@ def _unjudged(side: CorrectnessSide) -> CorrectnessSide:
     return replace(side, status=protocol.UNDECIDABLE, message=f"it differs from its own float64 result: {side.message}")
 
 
-def verdict(
-    base: CorrectnessSide,
-    this: CorrectnessSide,
-    bits: Bits,
-    errors: Errors | None,
-    p: float | None,
-    q: float | None,
-    level: float,
-    names: Mapping[str, str],
-    meaning: MeaningChange | None = None,
-    draws: bool = False,
-) -> Correctness:
-    """`names`: of environments, for sentences. `meaning`: how their float64 results differ; `draws`: whether the model
-    draws other numbers from the same seed."""
-    before, here = versions = names[base.environment], names[this.environment]
-    if meaning is not None:
-        return changed_meaning(base, this, bits, meaning, names)
-    if draws:
-        why = f"it draws other numbers from the same seed in {here} than in {before}, and the same ones in each call"
-        return Correctness(verdict=model.OTHER_DRAWS, why=why, baseline=base, this=this, bits=bits)
-    word, why = _verdict(base, this, errors, q, level, versions)
-    if retyped := [each.text(before, here) for each in other_types(base, this)]:
-        word, why = model.OTHER_TYPE if word == model.PASS else word, f"{why}; {', '.join(retyped)}"
-    if word in model.RIGHT and base.off_stream and this.off_stream:
-        word, why = model.FAILING, f"wrong in both: {OFF_STREAM}; {why}"
-    elif word in model.RIGHT and this.off_stream:
-        word, why = model.REGRESSED, f"wrong in {here}: {OFF_STREAM}; {why}"
-    elif word in model.RIGHT and base.off_stream:
-        word, why = model.FIXED, f"wrong in {before}, and not in {here}: {OFF_STREAM}; {why}"
-    unsteady = max(base.repeats_differ, this.repeats_differ)
-    if unsteady and word not in (*model.RIGHT, model.UNSUPPORTED):
-        why += f"; a second run gave other bits in {unsteady} trials, so chance plays a part"
-    return Correctness(verdict=word, why=why, baseline=base, this=this, bits=bits, p_value=p, q_value=q)
-
-
-def _verdict(
-    base: CorrectnessSide,
-    this: CorrectnessSide,
-    errors: Errors | None,
-    q: float | None,
-    level: float,
-    versions: tuple[str, str],
-) -> tuple[str, str]:
-    now, before = this.status, base.status
-    then, here = versions
-    message = this.message or words(now)
+def find_verdict(seen: OutputsSeen, q_value: float | None, level: float) -> str:
+    """Return the verdict by how both sides ended, by their pass rates and by their errors."""
+    before, now = seen.base.status, seen.this.status
     if now in FAILED:
-        also = f"; {then} fails too" if before in FAILED else ""
-        return model.BROKEN, f"{words(now)}: {message}{also}"
-    if now == "not_run":
-        return model.UNDECIDED, f"{'not run' if this.fault is Fault.SUBJECT else 'skipped'}: {message}"
-    if now == "unsupported":
-        if before == "unsupported":
-            return model.UNSUPPORTED, f"refused in both: {message}"
-        if before in protocol.RAN:
-            return model.NO_LONGER_SUPPORTED, f"refused in {here}: {message}"
-        return model.UNDECIDED, f"refused in {here}, and {then} has no result ({base.message or before})"
-    if now == protocol.UNDECIDABLE or (before == protocol.UNDECIDABLE and now != "wrong"):
-        return model.UNDECIDED, f"it passes: {message if now == protocol.UNDECIDABLE else base.message}"
-    for side_, name in ((this, here), (base, then)):
-        if problem := _contradiction(side_):
-            return model.UNDECIDED, f"{name}: {problem}"
-    found = f"{passes(this.rate)} in {here}"
+        return model.BROKEN
+    if now == "unsupported" and before == "unsupported":
+        return model.UNSUPPORTED
+    if now == "unsupported" and before in protocol.RAN:
+        return model.NO_LONGER_SUPPORTED
+    is_open = protocol.UNDECIDABLE in (before, now) and now != protocol.WRONG
+    if is_open or now not in protocol.RAN or seen.base.contradicts_itself or seen.this.contradicts_itself:
+        return model.UNDECIDED
     if before == "unsupported":
-        return model.NEWLY_SUPPORTED if now == "ok" else model.FAILING, f"refused in {then}; {found}"
+        return model.NEWLY_SUPPORTED if now == "ok" else model.FAILING
     if before in FAILED or before == "not_run":
-        reason = base.message or words(before)
-        return model.UNDECIDED, f"{then} has no result ({reason}); {found}"
-    change = f"{passes(base.rate)} in {then}, {found}"
+        return model.UNDECIDED
+    is_significant = q_value is not None and q_value <= level
     if now == before == "ok":
-        return _both_right(errors, q, level, found if then == here else f"{found}, as in {then}")
-    if before == now:
-        return _both_wrong(base, this, q, level, change, here)
-    word = model.FIXED if now == "ok" else model.REGRESSED
-    if q is None:
-        return word, change
-    why = f"{change} (Fisher q = {q:.2g})"
-    return (word, why) if q <= level else (model.UNDECIDED, f"{why}: chance alone could do this")
+        if seen.errors is None or (q_value is not None and not is_significant):
+            return model.PASS
+        return model.LESS_EXACT if seen.errors.ratio > 1 else model.MORE_EXACT
+    if now == before:
+        return _judge_rates(seen.base.rate, seen.this.rate, is_significant)
+    if q_value is not None and not is_significant:
+        return model.UNDECIDED
+    return model.FIXED if now == "ok" else model.REGRESSED
 
 
-def _both_right(errors: Errors | None, q: float | None, level: float, found: str) -> tuple[str, str]:
-    if errors is None or (q is not None and q > level):
-        return model.PASS, found
-    word = model.LESS_EXACT if errors.ratio > 1 else model.MORE_EXACT
-    sure = "on every trial" if errors.p_value is None else f"q = {q:.2g}"
-    unit = " rounding units" if errors.what == "largest" else ""
-    return word, (
-        f"{found}; {errors.what} error {errors.ratio:.3g} times as large on "
-        f"{words(errors.recipe)} inputs, {errors.base:.3g} to {errors.this:.3g}{unit} "
-        f"({errors.pairs} trials, {sure})"
-    )
-
-
-def _both_wrong(
-    base: CorrectnessSide, this: CorrectnessSide, q: float | None, level: float, change: str, here: str
-) -> tuple[str, str]:
-    if base.rate is None and this.rate is None:
-        return model.FAILING, f"wrong in both: {this.message or base.message or 'no pass rate recorded'}"
-    if base.rate is None or this.rate is None:
-        return model.UNDECIDED, f"wrong in both; {change}"
-    if base.rate.share == this.rate.share == 1:
-        return model.FAILING, f"wrong in both, although every trial passes: {this.message or base.message}"
-    if base.rate.passed == this.rate.passed and base.rate.trials == this.rate.trials:
-        return model.FAILING, f"wrong in both: {passes(this.rate)} in each"
-    if q is not None and q <= level:
-        if this.rate.share < base.rate.share:
-            return model.REGRESSED, f"wrong in both, and more often in {here}: {change} (Fisher q = {q:.2g})"
-        return model.FAILING, f"wrong in both, less often in {here}: {change} (Fisher q = {q:.2g})"
-    return model.UNDECIDED, f"wrong in both; not enough evidence that it is more often so in {here}: {change}" + (
-        f" (Fisher q = {q:.2g})" if q is not None else ""
-    )
+def _judge_rates(base: Rate | None, this: Rate | None, is_significant: bool) -> str:
+    """Return the verdict of what is wrong on both sides."""
+    if base is None or this is None:
+        return model.FAILING if base is this else model.UNDECIDED
+    if (base.passed, base.trials) == (this.passed, this.trials) or base.share == this.share == 1:
+        return model.FAILING
+    if not is_significant:
+        return model.UNDECIDED
+    return model.REGRESSED if this.share < base.share else model.FAILING

@@ -5,8 +5,7 @@ A speed-up is the median, over launches, of the reference's median over the kern
 launch's luck cancels. A problem counts by this point estimate, as the definition has it; those whose interval holds p,
 or that have no interval, are counted beside it as undecided.
 
-`scores` are of problem files, whose reference is their own ``Model``. `fast_p` is of attention kernels, where each
-workload is a problem, and each SDPA backend a reference.
+Scores are of problem files, whose reference is their own ``Model``.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from reports.compare.identical import blocked_places
 from reports.compare.latency import median_interval
 from reports.load.evidence import Evidence
 from reports.load.launches import Launch, escapes
-from reports.model import FastP
 from reports.text import ratio_interval, words
 
 LEVELS = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)  # p
@@ -173,58 +171,3 @@ def _unknown(record: ValidationRecord | None, mine: list[Launch], theirs: list[L
     if not any(row.status == "ok" for row in theirs):
         return next((row.message for row in theirs if row.message), "") or "the reference has no times"
     return "" if any(row.status == "ok" for row in mine) else "no times"
-
-
-def fast_p(evidence: Evidence) -> list[FastP]:
-    """Per environment, kernel, device and reference. Workloads without times of both are left out, with the reason;
-    a kernel that failed there counts as incorrect."""
-    blocked = blocked_places(evidence)
-    problems: dict[tuple[str, str, str], list[Cell]] = {}
-    for cell in evidence.run.cells:
-        problems.setdefault((cell.environment, cell.kernel, cell.device), []).append(cell)
-    found = [
-        _fast_p(evidence, cells, reference, blocked.get((environment, device), ""))
-        for (environment, kernel, device), cells in problems.items()
-        for reference in evidence.references(kernel, device)
-        if reference != protocol.MODEL
-    ]
-    return [each for each in found if each is not None]
-
-
-def _fast_p(evidence: Evidence, cells: list[Cell], reference: str, no_ratio: str) -> FastP | None:
-    speedups: dict[str, float] = {}
-    left_out: dict[str, str] = {}
-    correct, failed = [], 0
-    for cell in cells:
-        record = evidence.validations.get(cell.id)
-        mine = [row for row in evidence.timed(cell, protocol.KERNEL) if row.correct is not False]
-        theirs = evidence.timed(cell, reference)
-        if record is not None and record.status == protocol.UNDECIDABLE:
-            left_out[cell.workload] = record.message
-        elif no_ratio:
-            left_out[cell.workload] = no_ratio
-        elif ratios := _speedups(mine, theirs):
-            speedups[cell.workload] = statistics.median(ratios)
-            if record is not None and record.status == "ok" and not evidence.escaping(cell):
-                correct.append(speedups[cell.workload])
-        elif not any(row.status == "ok" for row in theirs):
-            message = next((row.message for row in theirs if row.message), "")
-            left_out[cell.workload] = message or f"{reference} has no times"
-        elif record is None or record.status == "ok":
-            left_out[cell.workload] = "the kernel has no times"
-        else:
-            failed += 1
-    counted = len(speedups) + failed
-    if not counted and not no_ratio:
-        return None
-    return FastP(
-        environment=cells[0].environment,
-        kernel=cells[0].kernel,
-        device=cells[0].device,
-        reference=reference,
-        problems=counted,
-        left_out=left_out,
-        speedups=speedups,
-        correct=len(correct),
-        **{f"fast_{p}": sum(ratio > p for ratio in correct) / counted if counted else 0.0 for p in (0, 1, 2)},
-    )

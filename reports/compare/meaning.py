@@ -14,9 +14,9 @@ from dataclasses import replace
 from harness.schema.records import RecipeResult, TruthDifference, ValidationRecord
 from harness.schema.run_records import Cell
 from harness.worker import protocol
-from harness.worker.protocol import DifferenceKind
 from reports.load.evidence import Evidence
 from reports.model import Bits, MeaningChange, MeaningEvidence
+from reports.sentences import sentence
 
 DRAWN_SHARE = 0.01  # of the largest magnitude: outputs of other draws differ by more, those of other rounding by less
 
@@ -105,16 +105,9 @@ def draws_otherwise(evidence: Evidence, cells: Sequence[Cell], target: str, bits
 
 def evidence_text(by: MeaningEvidence, right: str) -> str:
     """Return a clause on what shows that one version is right; `right` names it."""
-    if by is MeaningEvidence.FORMULA:
-        return f"the formula of attention, written out, gives that in {right} only"
-    return f"it is the slope of the outputs in {right} only, by finite differences in float64"
+    return sentence("correctness", "shows", by, right)
 
 
 def meaning_text(found: MeaningChange, before: str, here: str) -> str:
     """Return what two versions compute, with both float64 values. `before` and `here` name the versions."""
-    name = found.output or "the output"
-    if found.kind is DifferenceKind.SHAPE:
-        return f"{name} is {found.before} in {before} and {found.here} in {here}, in float64"
-    place = f"element [{', '.join(map(str, found.index))}] of {name}" if found.index else name
-    values = f"{found.before} in {before} and {found.here} in {here}"
-    return f"{place} is {values}, in float64 ({found.elements} of {found.of} elements differ)"
+    return sentence("correctness", "values", found, before, here)

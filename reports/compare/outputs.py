@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from harness.worker import protocol
+from harness.worker.protocol import FailureKind
 from reports.model import Comparison, CorrectnessSide, OutputSide
 
 Side = tuple[str, CorrectnessSide]  # an environment's
@@ -23,6 +24,11 @@ class OtherType:
     def text(self, before: str, here: str) -> str:
         """Return the sentence; `before` and `here` are the versions."""
         return f"{self.name} is {self.here} in {here}, {self.before} in {before}"
+
+
+def lacks_operator(side: CorrectnessSide) -> bool:
+    """Return whether this PyTorch has no such operator."""
+    return side.failure is FailureKind.MISSING_OPERATOR
 
 
 def other_types(base: CorrectnessSide, this: CorrectnessSide) -> list[OtherType]:

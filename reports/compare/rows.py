@@ -18,10 +18,12 @@ from harness.stats import decide
 from harness.worker import protocol
 from reports import model
 from reports.compare import correctness, latency, meaning, memory
-from reports.compare.correctness import FAILED
+from reports.compare.correctness import FAILED, OutputsSeen
+from reports.compare.decisions import decide_all
 from reports.compare.latency import STOPPED
 from reports.load.evidence import Evidence, same_stack
-from reports.model import Comparison, Correctness, CorrectnessSide, Latency, LatencySide, Memory
+from reports.model import Comparison, Correctness, CorrectnessSide, Latency, Memory
+from reports.sentences import sentence
 from reports.text import eval_command, matrix_command
 
 # An operator of PyTorch's that is measured by itself is no reference of anything: it is what the run is about.
@@ -95,25 +97,17 @@ def is_control(evidence: Evidence, environment: str) -> bool:
     return environment != evidence.run.baseline and same_stack(base, this)
 
 
-def _not_comparable(evidence: Evidence) -> str:
-    if evidence.run.mode == "eval":
-        return "timed alone: not comparable with a baseline that was not timed in the same blocks"
-    if all(cell.environment == evidence.run.baseline for cell in evidence.run.cells):
-        return "the baseline is the only environment of this run: there is nothing to compare with"
-    return ""
-
-
 def compare(evidence: Evidence) -> list[Comparison]:
     """Comparisons without causes, which attribution adds."""
     run = evidence.run
     planned = list(planned_rows(evidence))
-    verdicts = _correctness(evidence, planned)
-    times, memories = _latency(evidence, planned, verdicts), _memory(evidence, planned)
-    known = {row.id: timed[model.COLD] for row, timed in zip(planned, times, strict=True)}
+    verdicts = _judge_outputs(evidence, planned)
+    times, memories = _judge_times(evidence, planned, verdicts), _judge_memory(evidence, planned)
+    forwards = {row.id: timed[model.COLD] for row, timed in zip(planned, times, strict=True)}
     results = []
     for row, judged, timed, used in zip(planned, verdicts, times, memories, strict=True):
         cold, backward = timed[model.COLD], timed.get(model.BACKWARD)
-        forward = known.get(replace(row, workload=protocol.forward_of(row.workload)).id)
+        forward = forwards.get(replace(row, workload=protocol.forward_of(row.workload)).id)
         kernel = row.kernels[0] if row.kind in SUBJECTS else (cold.this.measured_with or row.kernels[0])
         stack = evidence.environments.get(row.environment)
         torch = row.environment if stack is None or stack.executor == "host" else stack.torch
@@ -133,7 +127,7 @@ def compare(evidence: Evidence) -> list[Comparison]:
                 latency=cold,
                 hot=timed.get(model.HOT),
                 backward=backward,
-                parts=latency.with_gradients(forward, backward) if backward is not None else "",
+                parts=sentence("verdicts", "parts", forward, backward) if backward is not None else "",
                 memory=used,
                 command="" if run.sides else matrix_command(run.command, **selected),
                 eval_command="" if run.sides else eval_command(run.command, torch, **selected),
@@ -142,86 +136,72 @@ def compare(evidence: Evidence) -> list[Comparison]:
     return results
 
 
-def _latency(evidence: Evidence, planned: list[PlannedRow], verdicts: list[Correctness]) -> list[dict[str, Latency]]:
-    """Of each row by mode, all judged together, so that one false-discovery rate holds over all that is shown."""
+def _judge_times(
+    evidence: Evidence, planned: list[PlannedRow], verdicts: list[Correctness]
+) -> list[dict[str, Latency]]:
+    """Return the times of each row by mode."""
 
     def was_timed(cell: Cell, target: str) -> bool:
         return any(launch.status == "ok" for launch in evidence.timed(cell, target))
 
-    pairs: dict[tuple[int, str], tuple[LatencySide, LatencySide, float]] = {}
+    untested: dict[tuple[int, str], Latency] = {}
     for index, (row, judged) in enumerate(zip(planned, verdicts, strict=True)):
         cells = row.cells(evidence.run.baseline, was_timed)
-        has_backward = any(evidence.timed(cell, row.timed_as + protocol.BACKWARD) for cell in cells)
-        for mode in (*latency.modes(row.device), *([model.BACKWARD] if has_backward else [])):
-            base, this = (
-                latency.side(evidence, cell, row.timed_as, mode, validated)
-                for cell, validated in zip(cells, (judged.baseline, judged.this), strict=True)
-            )
-            pairs[index, mode] = (base, this, evidence.min_effect(row.device))
-    decided = latency.decide_all(
-        list(pairs.values()),
-        evidence.names,
-        evidence.confidence,
-        evidence.false_discovery_rate,
-        looks=evidence.looks,
-        not_comparable=_not_comparable(evidence),
-    )
+        validated = judged.baseline, judged.this
+        modes = latency.modes(row.device)
+        if any(evidence.timed(cell, row.timed_as + protocol.BACKWARD) for cell in cells):
+            modes += (model.BACKWARD,)
+        for mode in modes:
+            sides = (latency.side(evidence, cell, row.timed_as, mode, validated[at]) for at, cell in enumerate(cells))
+            untested[index, mode] = latency.compare_times(evidence, *sides, min_effect=evidence.min_effect(row.device))
     found: list[dict[str, Latency]] = [{} for _ in planned]
-    for (index, mode), timed in zip(pairs, decided, strict=True):
+    for (index, mode), timed in zip(untested, decide_all(evidence, list(untested.values())), strict=True):
         without = mode == model.BACKWARD and not (timed.baseline.blocks and timed.this.blocks)
         found[index][mode] = replace(timed, verdict=model.NO_DATA) if without else timed
     return found
 
 
-def _memory(evidence: Evidence, planned: list[PlannedRow]) -> list[Memory]:
+def _judge_memory(evidence: Evidence, planned: list[PlannedRow]) -> list[Memory]:
     def was_measured(cell: Cell, target: str) -> bool:
         return any(launch.memory is not None for launch in evidence.timed(cell, target))
 
-    pairs = []
+    untested = []
     for row in planned:
-        base, this = (
-            memory.side(evidence, cell, row.timed_as) for cell in row.cells(evidence.run.baseline, was_measured)
-        )
-        pairs.append((base, this))
-    return memory.decide_all(
-        pairs,
-        evidence.names,
-        evidence.run.thresholds.memory,
-        evidence.confidence,
-        evidence.false_discovery_rate,
-        looks=evidence.looks,
-        not_comparable=_not_comparable(evidence),
-    )
+        cells = row.cells(evidence.run.baseline, was_measured)
+        sides = (memory.side(evidence, cell, row.timed_as) for cell in cells)
+        untested.append(memory.compare_memory(evidence, *sides))
+    return decide_all(evidence, untested)
 
 
-def _correctness(evidence: Evidence, planned: list[PlannedRow]) -> list[Correctness]:
+def _judge_outputs(evidence: Evidence, planned: list[PlannedRow]) -> list[Correctness]:
+    observed = [_observe_outputs(evidence, row) for row in planned]
+    q_values = decide.adjust([each.p_value for each in observed])
+    level = evidence.false_discovery_rate
+    return [
+        correctness.judge(each, q_value, level, evidence.names)
+        for each, q_value in zip(observed, q_values, strict=True)
+    ]
+
+
+def _observe_outputs(evidence: Evidence, row: PlannedRow) -> OutputsSeen:
     def was_validated(cell: Cell, target: str) -> bool:
         record = evidence.validations.get(cell.id)
         return record is not None and any(correctness.target_of(each, target) for each in record.recipes)
 
-    observed, meanings = [], []
-    for row in planned:
-        cells = row.cells(evidence.run.baseline, was_validated)
-        base, this = (correctness.side(evidence, cell, row.timed_as) for cell in cells)
-        records = [evidence.validations.get(cell.id) for cell in cells]
-        bits = correctness.compare_bits(records[0], records[1], row.timed_as)
-        changed, draws = None, False
-        if _is_measured_by_its_version(row, base, this):
-            changed = meaning.meaning_change(evidence, *cells)
-            draws = meaning.draws_otherwise(evidence, cells, row.timed_as, bits)
-        errors, p = None, None
-        if changed is None and not draws:
-            p = correctness.fisher_p(base, this)
-            if base.status == this.status == "ok":
-                errors, p = correctness.compare_errors(records[0], records[1], row.timed_as)
-        observed.append((base, this, bits, errors, p))
-        meanings.append((changed, draws))
-    q_values = decide.adjust([p for *_, p in observed])
-    level = evidence.false_discovery_rate
-    return [
-        correctness.verdict(*each, q, level, evidence.names, changed, draws)
-        for each, q, (changed, draws) in zip(observed, q_values, meanings, strict=True)
-    ]
+    cells = row.cells(evidence.run.baseline, was_validated)
+    base, this = (correctness.side(evidence, cell, row.timed_as) for cell in cells)
+    records = [evidence.validations.get(cell.id) for cell in cells]
+    bits = correctness.compare_bits(records[0], records[1], row.timed_as)
+    seen = OutputsSeen(base=base, this=this, bits=bits)
+    if _is_measured_by_its_version(row, base, this):
+        changed = meaning.meaning_change(evidence, *cells)
+        draws = meaning.draws_otherwise(evidence, cells, row.timed_as, bits)
+        if changed is not None or draws:
+            return replace(seen, meaning=changed, draws=draws)
+    if base.status == this.status == "ok":
+        errors, p_value = correctness.compare_errors(records[0], records[1], row.timed_as)
+        return replace(seen, errors=errors, p_value=p_value)
+    return replace(seen, p_value=correctness.fisher_p(base, this))
 
 
 def _is_measured_by_its_version(row: PlannedRow, base: CorrectnessSide, this: CorrectnessSide) -> bool:

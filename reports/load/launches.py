@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from statistics import median
 from typing import NamedTuple
 
-from harness.schema.records import CallMemory, LaunchRecord, Status, TargetTiming
+from harness.schema.records import CallMemory, LaunchRecord, Outcome, Status, TargetTiming
 from harness.stats.medians import COLD, HOT, time_us
 from harness.worker.protocol import Fault
 
@@ -34,6 +34,11 @@ class Launch(NamedTuple):
     capped: int = 0
     memory: CallMemory | None = None
     memory_message: str = ""
+
+    def ended(self) -> Outcome:
+        """Return how it ended."""
+        log = self.log_excerpt
+        return Outcome(status=self.status, message=self.message, log_excerpt=log, fault=self.fault)
 
     def time_us(self, mode: str) -> float | None:
         """Of cold calls, or of a graph's replays."""

@@ -1,9 +1,13 @@
-"""Of one kernel: why it is so, what to do about it, and what is open. Sentences of `answers`. Pure."""
+"""Of one subject: why it is so, what to do about it, and what is open. The first screen holds what this returns.
+
+The sentences are macros of reports/templates/advice.txt.j2. Pure.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from harness.schema.run_records import WorkloadInfo
 from harness.worker import protocol
@@ -13,34 +17,27 @@ from reports.attribute.cards import launches_command
 from reports.attribute.causes import MEMORY, NAMES, UNINITIALISED, Cause, Grade, Kind
 from reports.attribute.cells import CellFacts
 from reports.attribute.evidence import hidden
-from reports.attribute.experiments import findings, reproduced_at, sizes_text
-from reports.compare.memory import memory_open, memory_text
-from reports.compare.outputs import wrong_outputs
+from reports.attribute.experiments import Finding, findings, reproduced_at, sizes_text
+from reports.compare.memory import memory_open
+from reports.compare.outputs import forms, lacks_operator, other_bits, other_types, wrong_outputs
 from reports.compare.properties import one_length
-from reports.compare.rows import KERNEL
+from reports.compare.rows import KERNEL, OPERATOR
 from reports.load.evidence import Evidence
 from reports.model import Comparison, CorrectnessSide
-from reports.render.verdict_text import (
-    ABSENT,
+from reports.render.subjects import (
     BAD,
-    BROKE,
-    LATENT,
-    NEARLY,
-    ORDER,
-    RIGHT,
-    UNBUILT,
-    UNLOADED,
-    UNREPEATABLE,
-    WRONG,
-    Told,
-    most_of,
-    outcome,
-    outcome_text,
-    sides,
+    End,
+    State,
+    Subject,
+    end_word,
+    find_end,
+    listed_text,
+    places_text,
+    sides_of,
 )
-from reports.text import bisect_command, message_text, shape_text, short, words
+from reports.sentences import sentence, sentences
+from reports.text import bisect_command, count_of, short
 
-NO_WORSE = (ABSENT, *ORDER[ORDER.index(NEARLY) :])  # states in which nothing got worse
 # Kinds of what checkers report, and the causes that they are evidence for.
 FAULTS = (*MEMORY, Kind.PREDECESSOR_SENSITIVITY)
 PROVEN = {
@@ -49,108 +46,116 @@ PROVEN = {
     **{cause: f"a read of {NAMES[cause]}" for cause in UNINITIALISED},
 }
 REPORTED = {"out_of_bounds": (Kind.OUT_OF_BOUNDS,), "race": (Kind.RACE,), "uninitialised": UNINITIALISED}
+K, V = TypeVar("K", bound=Hashable), TypeVar("V")
+
+
+def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    found: dict[K, list[V]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found
+
+
+def parts_of(causes: Iterable[Cause]) -> list[Cause]:
+    """Return causes, each with its parts."""
+    return [part for cause in causes for part in (cause, *cause.parts)]
+
+
+def _reports(evidence: Evidence, rows: Iterable[Comparison]) -> list[tuple[Kind, Finding]]:
+    """Return what checkers reported, with each cause that it is evidence for."""
+    return [
+        (kind, finding)
+        for row in rows
+        for reported, kinds in REPORTED.items()
+        for finding in findings(CellFacts(evidence, row).checkers, reported)
+        for kind in kinds
+    ]
 
 
 def proven_faults(evidence: Evidence, causes: Sequence[Cause], rows: Sequence[Comparison]) -> list[str]:
-    """The kernel's own faults that are proven, whatever its trials say: by an experiment, or by a checker that found
-    the fault that was planted for it."""
-    checked = {
-        cause
-        for row in rows
-        for kind, named in REPORTED.items()
-        if any(finding.proven for finding in findings(CellFacts(evidence, row).checkers, kind))
-        for cause in named
-    }
-    faults = [part for cause in causes for part in (cause, *cause.parts) if part.cause in FAULTS]
-    found = [each for each in faults if each.grade == Grade.PROVEN or each.cause in checked]
+    """Return the kernel's own faults that are proven, whatever its trials say: by an experiment, or by a checker that
+    found the fault that was planted for it."""
+    checked = {kind for kind, finding in _reports(evidence, rows) if finding.proven}
+    found = [
+        each
+        for each in parts_of(causes)
+        if each.cause in FAULTS and (each.grade == Grade.PROVEN or each.cause in checked)
+    ]
     return list(dict.fromkeys(PROVEN.get(each.cause, each.name) for each in found))
 
 
-def wrong_parts(told: Told) -> list[str]:
-    """Which outputs are wrong, such as one gradient, where others are right."""
-    found: dict[str, list[tuple[str, str]]] = {}
-    for row in told.rows:
-        for name, side in sides([row]).items():
-            if wrong := wrong_outputs(side):
-                text = f"what is wrong is {', '.join(wrong)}; the other outputs are right"
-                found.setdefault(text, []).append((row.workload, name))
-    return [f"{text} ({_places(told, places)})" for text, places in found.items()]
+def wrong_parts(subject: Subject) -> list[str]:
+    """Return which outputs are wrong, such as one gradient, where others are right."""
+    found = grouped(
+        (tuple(wrong), (row.workload, name))
+        for row in subject.rows
+        for name, side in sides_of([row]).items()
+        if (wrong := wrong_outputs(side))
+    )
+    return [sentence("advice", "wrong_parts", names, places_text(subject, places)) for names, places in found.items()]
 
 
 def why(causes: Sequence[Cause], changed: Sequence[str] = ()) -> list[str]:
-    """The first of each class, with its parts; of sources that changed between two runs, only that."""
+    """Return the first of each class, with its parts; of sources that changed between two runs, only that."""
     if changed:
-        return [f"its sources differ between the two runs: {', '.join(changed)}"]
+        return [sentence("advice", "changed_sources", changed)]
     first: dict[tuple[str, ...], Cause] = {}
     for cause in causes:
         first.setdefault((cause.cause, cause.about, str(cause.improved)), cause)
-    texts = []
-    for cause in first.values():
-        for each in (cause, *cause.parts):
-            if not each.under:
-                name = "" if each.cause == Kind.UNDECIDED else f"{_graded(each)}: "
-                texts.append(name + each.told_after(cause))
+    texts = [
+        sentence("advice", "why", each, each.told_after(cause))
+        for cause in first.values()
+        for each in (cause, *cause.parts)
+        if not each.under
+    ]
     return list(dict.fromkeys(short(text, 500) for text in texts))
 
 
-def beside(causes: Sequence[Cause], state: str) -> list[str]:
-    """What changed beside the kernel: references that it is compared with."""
-    every = [part for cause in causes for part in (cause, *cause.parts)]
+def beside(causes: Sequence[Cause], state: State) -> list[str]:
+    """Return what changed beside the kernel: references that it is compared with."""
+    every = parts_of(causes)
     under = [each for each in every if each.under]
-    if under and len(under) < len(every) and state not in NO_WORSE:
-        names = ", ".join(dict.fromkeys(name for cause in under for name in cause.under))
-        return [f"PyTorch's own {names} changed as well, which does not explain this"]
+    if under and len(under) < len(every) and state.is_worse:
+        return [sentence("advice", "beside", list(dict.fromkeys(name for cause in under for name in cause.under)))]
     return list(dict.fromkeys(cause.statement for cause in under if not cause.not_excluded))
 
 
-def _graded(cause: Cause) -> str:
-    return f"{cause.name} ({cause.mark})"
-
-
 def graded_names(causes: Sequence[Cause]) -> list[str]:
-    """Of a reference, whose cards say the rest."""
-    names = ", ".join(dict.fromkeys(_graded(part) for cause in causes for part in (cause, *cause.parts)))
-    return [names] if names else []
+    """Return the names of a reference's causes, whose cards say the rest."""
+    names = dict.fromkeys(sentence("advice", "graded", part) for part in parts_of(causes))
+    return [", ".join(names)] if names else []
 
 
 # -- what to do ---------------------------------------------------------------------------------------------
 
 
-def to_do(evidence: Evidence, causes: Sequence[Cause], bad: Sequence[Comparison], told: Told) -> list[str]:
-    """First the lines that checkers named; then what mends it, the build first: another one costs little, and tells."""
-    every = [part for cause in causes for part in (cause, *cause.parts)]
-    faulty = told.rows if told.state == LATENT else bad
-    found = _reported(evidence, {cause.cause for cause in every}, faulty)
-    own = sorted(
-        (each for each in every if each.fix and not each.under), key=lambda each: each.cause != Kind.BUILD_MOVED
+def to_do(evidence: Evidence, causes: Sequence[Cause], bad: Sequence[Comparison], subject: Subject) -> list[str]:
+    """Return first the lines that checkers named; then what mends it, the build first: another one costs little, and
+    tells."""
+    every = parts_of(causes)
+    named = {cause.cause for cause in every}
+    faulty = subject.rows if subject.state is State.LATENT else bad
+    reported = [each for kind, each in _reports(evidence, faulty) if kind in named and each.finding.where]
+    own = sorted((each for each in every if each.fix and not each.under), key=lambda e: e.cause != Kind.BUILD_MOVED)
+    found = sentences(
+        "advice",
+        "to_do",
+        reported=list({id(each.finding): each for each in reported}.values())[:3],
+        traits=_only_with(evidence, bad, subject.right_rows),
+        fixes=list(dict.fromkeys(cause.fix for cause in own)),
+        smallest=_smallest(evidence, bad),
+        hidden=hidden([CellFacts(evidence, row) for row in bad]),
     )
-    fixes = list(dict.fromkeys(cause.fix for cause in own))
-    found += _only_with(evidence, bad, told.right_rows)
-    found += [("then, if it stays so: " if number else "") + fix for number, fix in enumerate(fixes)]
-    found += _smallest(evidence, bad)
-    found += [f"in your tests: {seen.text}" for seen in hidden([CellFacts(evidence, row) for row in bad])]
     tests = [cause.fix for cause in every if cause.fix and cause.under]
     if not found:
-        tests = [f"nothing in the kernel; {fix}" for fix in tests]
-    elif any(not cause.under for cause in every):
-        tests = []  # what is wrong or slow has a reason of its own
-    return list(dict.fromkeys([*found, *tests]))
+        found = [sentence("advice", "in_tests", fix) for fix in tests]
+    elif all(cause.under for cause in every):
+        found += tests  # what is wrong or slow has no reason of its own
+    return list(dict.fromkeys(found))
 
 
-def _reported(evidence: Evidence, causes: set[str], bad: Sequence[Comparison]) -> list[str]:
-    """The lines that checkers named, of what is given as a cause."""
-    return [
-        f"look at {each.finding.where}: {each.result.tool} reports {short(each.finding.text, 160)}"
-        for row in bad
-        for kind, classes in REPORTED.items()
-        if causes & set(classes)
-        for each in findings(CellFacts(evidence, row).checkers, kind)
-        if each.finding.where
-    ][:3]
-
-
-def _only_with(evidence: Evidence, bad: Sequence[Comparison], right: Sequence[Comparison]) -> list[str]:
-    """The mask or the dtype, where each workload that fails has it, and none that passes."""
+def _only_with(evidence: Evidence, bad: Sequence[Comparison], right: Sequence[Comparison]) -> list[dict[str, Any]]:
+    """Return the mask or the dtype, where each workload that fails has it, and none that passes."""
 
     def attentions(rows: Sequence[Comparison]) -> dict[str, WorkloadInfo]:
         found = {row.workload: evidence.workload(row.workload) for row in rows}
@@ -158,73 +163,60 @@ def _only_with(evidence: Evidence, bad: Sequence[Comparison], right: Sequence[Co
 
     failing = attentions(bad)
     passing = {name: info for name, info in attentions(right).items() if name not in failing}
+    traits: list[Callable[[WorkloadInfo], object]] = [lambda info: (info.causal, info.mask), lambda info: info.dtype]
     found = []
-    for trait in (_mask, lambda info: f"in {info.dtype}"):
+    for name, trait in zip(("mask", "dtype"), traits, strict=True):
         own = set(map(trait, failing.values()))
         if passing and len(own) == 1 and own.isdisjoint(map(trait, passing.values())):
-            counts = f"{len(failing)} of {len(failing)} such workloads failed, and 0 of {len(passing)} others"
-            found.append(f"look at what it does {own.pop()} alone: {counts}")
+            info = next(iter(failing.values()))
+            found.append({"trait": name, "info": info, "failing": len(failing), "passing": len(passing)})
     return found
 
 
-def _mask(info: WorkloadInfo) -> str:
-    return "with a causal mask" if info.causal else f"with the mask {info.mask}" if info.mask else "without a mask"
-
-
-def _smallest(evidence: Evidence, bad: Sequence[Comparison]) -> list[str]:
-    """The smallest input that was seen to fail: of the sizes that were tried, else of the workloads."""
-    bad = [row for row in bad if not all(_is_unbuilt(side) for side in sides([row]).values() if outcome(side) in BAD)]
+def _smallest(evidence: Evidence, bad: Sequence[Comparison]) -> str:
+    """Return the smallest input that was seen to fail: of the sizes that were tried, else of the workloads."""
+    failing = {row.id: [side for side in sides_of([row]).values() if find_end(side) in BAD] for row in bad}
+    # What has no binary fails on every workload alike: there is none to reproduce it on.
+    unbuilt = (End.UNBUILT, End.UNLOADED)
+    bad = [row for row in bad if not all(find_end(side) in unbuilt for side in failing[row.id])]
     tried = [each for row in bad for each in CellFacts(evidence, row).lengths if each.smallest]
     if tried:
         least = min(tried, key=lambda each: math.prod((each.smallest or {}).values()))
-        name = least.conditions.record.workload
-        return [f"reproduce it at {reproduced_at(least)}, the smallest tried that fails ({name}): {sizes_text(least)}"]
+        place = reproduced_at(least), least.conditions.record.workload, sizes_text(least)
+        return sentence("advice", "smallest_tried", *place)
     infos = [(info, row) for row in bad if (info := evidence.workload(row.workload)) is not None]
     if not infos:
-        return []
+        return ""
     info, row = min(infos, key=lambda each: each[0].flops or 0.0)
-    shape = f" ({shape_text(info)}, {info.dtype})" if shape_text(info) else ""
-    failing = [side for side in sides([row]).values() if outcome(side) in BAD]
     # Of what only does not repeat, every element is within tolerance: none shows it.
-    wrong = [side for side in failing if outcome(side) != UNREPEATABLE]
-    recipe = next((r for side in wrong for r in side.recipes if r.failing), None)
-    at = f"; {words(recipe.recipe)} inputs, {recipe.failing}" if recipe else ""
-    returned = next(
-        (side.message for side in failing if side.failure is FailureKind.OTHER_TYPE), ""
-    )  # another shape or type
-    at = f": {short(returned.partition(': ')[2], 200)}" if returned else at
-    return [f"reproduce it on {info.id}{shape}, the smallest workload that fails{at}"]
+    wrong = [side for side in failing[row.id] if find_end(side) is not End.UNREPEATABLE]
+    recipe = next((each for side in wrong for each in side.recipes if each.failing), None)
+    returned = next((side.message for side in wrong if side.failure is FailureKind.OTHER_TYPE), "")
+    return sentence("advice", "smallest_workload", info, recipe, returned)
 
 
-def _is_unbuilt(side: CorrectnessSide) -> bool:
-    """What has no binary fails on every workload alike: there is none to reproduce it on."""
-    return outcome(side) in (UNBUILT, UNLOADED)
-
-
-def command(evidence: Evidence, told: Told, causes: Sequence[Cause]) -> str:
-    """The next step of the first cause, of what one version refuses the bisection; of a time that is undecided, the
-    launches that would decide it."""
-    if causes and told.state == BROKE and causes[0].cause == Kind.UNSUPPORTED_COMBINATION:
-        return bisection(evidence, told, causes) or causes[0].next_command
-    if causes and told.state not in NO_WORSE:
+def command(evidence: Evidence, subject: Subject, causes: Sequence[Cause]) -> str:
+    """Return the next step of the first cause, of what one version refuses the bisection; of a time that is undecided,
+    the launches that would decide it."""
+    if causes and subject.state is State.BROKE and causes[0].cause == Kind.UNSUPPORTED_COMBINATION:
+        return bisection(evidence, subject, causes) or causes[0].next_command
+    if causes and subject.state.is_worse:
         return causes[0].next_command
-    row = told.rows[0]
-    timed = [each for row in told.ran_rows if not row.alone for each in row.timed]
+    row = subject.rows[0]
+    timed = [each for row in subject.ran_rows if not row.alone for each in row.timed]
     return launches_command(evidence.run, row.target, row.device, timed)
 
 
-def bisection(evidence: Evidence, told: Told, causes: Sequence[Cause]) -> str:
-    """A bisection of what got worse, or stopped, in one version alone: of the package, if that is why."""
+def bisection(evidence: Evidence, subject: Subject, causes: Sequence[Cause]) -> str:
+    """Return a bisection of what got worse, or stopped, in one version alone: of the package, if that is why."""
     run = evidence.run
-    if run.sides:
-        return ""
-    worse = [row for row in told.rows if _is_worse(row)]
-    slower = [row for row in told.rows if any(timed.verdict == model.REGRESSED for timed in row.timed)]
+    worse = [row for row in subject.rows if _is_worse(row)]
+    slower = [row for row in subject.rows if any(timed.verdict == model.REGRESSED for timed in row.timed)]
     for rows, what in ((worse, "correctness"), (slower, "latency")):
-        stacks = [evidence.environments.get(name) for name in (rows[0].baseline, rows[0].environment)] if rows else []
-        if len(stacks) == 2 and all(stack is not None and stack.executor != "host" for stack in stacks):
-            row = rows[0]
-            good, bad = (stack.torch for stack in stacks if stack is not None)
+        stacks = [evidence.environments.get(name) for row in rows[:1] for name in (row.baseline, row.environment)]
+        known = [stack for stack in stacks if stack is not None and stack.executor != "host"]
+        if len(known) == 2 and not run.sides:
+            row, (good, bad) = rows[0], (stack.torch for stack in known)
             package = [each for each in causes if each.cause == Kind.COMPONENT_MOVED and row.id in each.rows]
             if good == bad or package:
                 return next((each.next_command for each in package if "--component" in each.next_command), "")
@@ -236,69 +228,128 @@ def bisection(evidence: Evidence, told: Told, causes: Sequence[Cause]) -> str:
 
 
 def _is_worse(row: Comparison) -> bool:
-    """Whether it ran in the baseline, and is wrong, less exact, refused or stopped in the other version, or computes
-    something else there."""
+    """Return whether it ran in the baseline, and is wrong, less exact, refused or stopped in the other version, or
+    computes something else there."""
     judged = row.correctness
     if judged.verdict in (model.REGRESSED, model.MEANING_CHANGED, model.LESS_EXACT, model.NO_LONGER_SUPPORTED):
         return True
-    stopped = judged.this.status in (protocol.CRASHED, protocol.TIMED_OUT, protocol.KILLED, protocol.UNSUPPORTED)
-    return stopped and judged.baseline.status in protocol.RAN
+    stopped = (protocol.CRASHED, protocol.TIMED_OUT, protocol.KILLED, protocol.UNSUPPORTED)
+    return judged.this.status in stopped and judged.baseline.status in protocol.RAN
 
 
 # -- what is open --------------------------------------------------------------------------------------
 
 
-def open_questions(evidence: Evidence, told: Told) -> list[str]:
-    found: dict[str, list[tuple[str, str]]] = {}  # what, to the workloads and versions of which it is so
-    ends: dict[str, dict[str, list[CorrectnessSide]]] = {}  # the same, to how processes ended there, by version
-    for row in told.rows:
-        own = sides([row])
-        for name, side in own.items():
-            word = outcome(side)
-            if word not in (RIGHT, WRONG, UNREPEATABLE) and (side.message or word == ABSENT):
-                text = f"{outcome_text(side)}: {message_text(side, most_of(side))}"
-                found.setdefault(text, []).append((row.workload, name))
-                ends.setdefault(text, {}).setdefault(name, []).append(side)
-        if row.correctness.verdict == model.UNDECIDED and ABSENT not in map(outcome, own.values()):
-            text = f"correctness undecided: {short(row.correctness.why, 200)}"
-            found.setdefault(text, []).append((row.workload, row.environment))
-    texts = [f"{text} ({_places(told, places, ends.get(text, {}))})" for text, places in found.items()]
-    row = told.rows[0]
-    if not evidence.ever_ran(row.target, row.device):
-        texts.append("it ran in no version: `--fail-on` passes it, for nothing regressed; `gate` does not")
-    if all(each.alone for each in told.rows):
-        texts.append("whether a version changed it: there is nothing to compare with")
-    length = one_length(evidence, row.target)
-    tried = any(CellFacts(evidence, each).lengths for each in told.rows)
-    return [*texts, *_open_times(told), *_open_memory(told), *([length] if length and not tried else [])]
+def unjudged(subject: Subject) -> list[str]:
+    """Return what does not run, or cannot be judged, and why."""
+    found: list[tuple[str, tuple[str, str, CorrectnessSide]]] = []
+    for row in subject.rows:
+        sides = sides_of([row])
+        for name, side in sides.items():
+            end = find_end(side)
+            is_told = end in (End.RIGHT, End.WRONG, End.UNREPEATABLE) or lacks_operator(side)
+            if not is_told and (side.message or end is End.ABSENT):
+                found.append((sentence("advice", "unjudged", end_word(side), side), (row.workload, name, side)))
+        if row.correctness.verdict == model.UNDECIDED and End.ABSENT not in map(find_end, sides.values()):
+            text = sentence("advice", "undecided", row.correctness.why)
+            found.append((text, (row.workload, row.environment, CorrectnessSide(environment="", status="ok"))))
+    texts = []
+    for text, places in grouped(found).items():
+        ends = grouped((name, side) for _, name, side in places)
+        texts.append(f"{text} ({places_text(subject, [place[:2] for place in places], ends)})")
+    return texts
 
 
-def _places(told: Told, places: Iterable[tuple[str, str]], ends: Mapping[str, Sequence[CorrectnessSide]] = {}) -> str:
-    workloads, environments = (list(dict.fromkeys(each)) for each in zip(*places, strict=True))
-    return f"{_listed(workloads)}, {told.where(environments, ends)}"
+def open_questions(evidence: Evidence, subject: Subject) -> list[str]:
+    """Return what could not be told of a kernel."""
+    row = subject.rows[0]
+    tried = any(CellFacts(evidence, each).lengths for each in subject.rows)
+    return unjudged(subject) + sentences(
+        "advice",
+        "open",
+        never_ran=not evidence.ever_ran(row.target, row.device),
+        alone=all(each.alone for each in subject.rows),
+        times=_open_times(subject),
+        memory=_open_memory(subject),
+        length="" if tried else one_length(evidence, row.target),
+    )
 
 
-def _open_times(told: Told) -> list[str]:
-    """Times of right outputs that are undecided, and what would decide them."""
-    rows = [(row, timed) for row in told.ran_rows for timed in row.timed if not row.alone]
-    rows = [(row, timed) for row, timed in rows if timed.verdict == model.UNDECIDED]
-    found: dict[str, list[str]] = {}
-    needed = [timed.launches_needed for _, timed in rows if timed.launches_needed]
-    for row, timed in rows:
-        enough = f"about {max(needed)} launches of each version would decide it" if timed.launches_needed else ""
-        found.setdefault(enough or short(timed.why, 160), []).append(row.workload)
-    return [f"whether its time changed on {_listed(workloads)}: {why}" for why, workloads in found.items()]
+def _open_times(subject: Subject) -> list[tuple[str, str]]:
+    """Return what would decide times of right outputs that are undecided, and of which workloads."""
+    rows = subject.open_times
+    needed = max((timed.launches_needed or 0 for _, timed in rows), default=0)
+    found = grouped((sentence("advice", "enough", timed, needed), row.workload) for row, timed in rows)
+    return [(text, listed_text(workloads)) for text, workloads in found.items()]
 
 
-def _open_memory(told: Told) -> list[str]:
-    """Peaks of memory that differ and are undecided."""
-    rows = [row for row in told.ran_rows if memory_open(row)]
-    found: dict[str, list[str]] = {}
-    for row in rows:
-        found.setdefault(short(f"{memory_text(row.memory)}, {row.memory.why}", 160), []).append(row.workload)
-    return [f"whether its memory changed on {_listed(workloads)}: {why}" for why, workloads in found.items()]
+def _open_memory(subject: Subject) -> list[tuple[str, str]]:
+    rows = [row for row in subject.ran_rows if memory_open(row)]
+    found = grouped((sentence("advice", "memory", row.memory), row.workload) for row in rows)
+    return [(text, listed_text(workloads)) for text, workloads in found.items()]
 
 
-def _listed(workloads: Iterable[str]) -> str:
-    names = list(dict.fromkeys(workloads))
-    return ", ".join(names) if len(names) < 4 else f"{len(names)} workloads"
+# -- operators: there is no kernel to mend -----------------------------------------------------------------
+
+
+def operator_also(subject: Subject) -> list[str]:
+    """Return bits that changed though the verdict did not, and outputs that come in another form."""
+    bits, changed = [], []
+    for row in subject.rows:
+        ends = set(map(find_end, sides_of([row]).values()))
+        place = row.environment
+        is_comparable = row.correctness.verdict not in model.ANOTHER_MEANING
+        if is_comparable and len(ends) == 1 and (names := other_bits(row)):
+            text = sentence("advice", "other_bits", names, subject.base, ends == {End.RIGHT})
+            bits.append(((place, text), row.workload))
+        if found := forms(row):
+            changed.append(((place, sentence("advice", "forms", found, subject.base)), row.workload))
+    return [
+        f"{subject.where([where])}, {text} ({_named(workloads)})"
+        for (where, text), workloads in (*grouped(bits).items(), *grouped(changed).items())
+    ]
+
+
+def _named(names: Iterable[str]) -> str:
+    return sentence("advice", "named", list(dict.fromkeys(names)))
+
+
+def operator_changes(rows: Sequence[Comparison], names: Mapping[str, str]) -> list[str]:
+    """Return how many operators have other bits, or outputs of another form, and which, over all rows."""
+    own = [row for row in rows if row.kind == OPERATOR]
+    changes: dict[str, Callable[[Comparison], Any]] = {
+        "other bits": other_bits,
+        "outputs of another type": lambda row: other_types(row.correctness.baseline, row.correctness.this),
+        "outputs of another form": forms,
+    }
+    texts = []
+    for what, find in changes.items():
+        if changed := list(dict.fromkeys(row.target for row in own if find(row))):
+            base = names.get(own[0].baseline, own[0].baseline)
+            texts.append(
+                f"{count_of(len(changed), 'operator')} with {what} than in {base}: {short(', '.join(changed), 300)}"
+            )
+    return texts
+
+
+def operator_to_do(subject: Subject, causes: Sequence[Cause]) -> list[str]:
+    """Return what mends it, or else what to do by the state of its worst row."""
+    fixes = list(dict.fromkeys(cause.own_fix for cause in causes if cause.own_fix))
+    worse = (State.BROKE, State.COMPUTES_ELSE, State.DRAWS_ELSE, State.LESS_EXACT, State.SLOWER)
+    if fixes and subject.state in worse:
+        return fixes
+    mistyped = subject.state is State.REFUSED and any(
+        all(map(lacks_operator, sides_of([row]).values())) for row in subject.rows
+    )
+    return sentences("advice", "operator_to_do", subject.state, _mended(subject), mistyped)
+
+
+def _mended(subject: Subject) -> str:
+    """Return the last version of several, if what got worse is there as in the baseline."""
+    *others, last = dict.fromkeys(row.environment for row in subject.rows)
+    rows = [row for row in subject.rows if row.environment == last]
+    verdicts = {row.correctness.verdict for row in rows}
+    if subject.state is State.SLOWER:
+        verdicts = {timed.verdict for row in rows for timed in row.timed}
+    well = {model.PASS, model.IMPROVED, model.MORE_EXACT}
+    return subject.names[last] if others and verdicts <= well else ""

@@ -4,26 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
-from functools import partial
 from typing import Any
 
-from markupsafe import Markup
-
-from harness.schema.bisection_records import Aspect, BisectionRecord, CellSeen, Probe, ProbeVerdict
+from harness.schema.bisection_records import Aspect, BisectionRecord, CellSeen, Probe
 from harness.typed import typed_by_nox, without_option, words_of
 from harness.worker import protocol
-from reports.render.pictures import ABOUT, CHECK, CROSS, badge, ratio_picture, reach, share_bar
+from reports.render.tables import axis_reach
 from reports.render.templating import render_html, render_markdown, render_text
 from reports.text import ratio_interval, short
-
-SHARE_WIDTH = 140  # of a share's bar, in CSS pixels
-BADGES = {
-    ProbeVerdict.GOOD: ("pass", CHECK),
-    ProbeVerdict.BAD: ("failing", CROSS),
-    ProbeVerdict.NEITHER: ("undecided", ABOUT),
-    ProbeVerdict.INCONCLUSIVE: ("undecided", "?"),
-    ProbeVerdict.SKIPPED: ("unsupported", "\N{EN DASH}"),
-}
 
 
 def describe_cell(seen: CellSeen, other: CellSeen | None = None) -> str:
@@ -61,13 +49,6 @@ def find_next_command(record: BisectionRecord) -> str:
     return shlex.join([*without_option(command, "--what"), "--what", left.value])
 
 
-def _draw(cell: CellSeen, widest: float) -> Markup:
-    """Draw the smallest share of trials that pass as a bar, or a ratio with its interval."""
-    if cell.rates:
-        return share_bar(min(rate.passed / rate.trials for rate in cell.rates.values()), SHARE_WIDTH)
-    return ratio_picture(cell.ratio, cell.low, cell.high, widest)
-
-
 def _list_values(record: BisectionRecord) -> dict[str, Any]:
     cells = [cell for probe in record.probes for cell in probe.cells]
     values: dict[str, Any] = {
@@ -77,8 +58,7 @@ def _list_values(record: BisectionRecord) -> dict[str, Any]:
         "cells": {probe.version: {cell.cell: cell for cell in probe.cells} for probe in record.probes},
         "describe": describe_cell,
         "find_commits": find_commits,
-        "draw": partial(_draw, widest=reach(end for cell in cells for end in (cell.low, cell.high))),
-        "badges": {verdict.value: partial(badge, kind, symbol=sign) for verdict, (kind, sign) in BADGES.items()},
+        "widest": axis_reach(end for cell in cells for end in (cell.low, cell.high)),
         "command": shlex.join(record.question.command),
         "next_command": find_next_command(record),
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
@@ -28,7 +29,7 @@ from harness.source_marks import for_github, for_gitlab, in_actions, in_gitlab
 from harness.worker import protocol
 from reports.compare import gate
 from reports.compare.exit_codes import DETECT, exit_codes, memory_unseen_text, unseen_text
-from reports.compare.gate import CODES, CONFIDENCE, CellVerdict
+from reports.compare.gate import CellVerdict
 from reports.compare.outcomes import unbuilt
 from reports.compare.two_runs import combine, load_two
 from reports.load.evidence import load_evidence
@@ -38,6 +39,7 @@ from reports.render.page import render_page
 from reports.render.report import Report
 from reports.render.reproduce import render_script
 from reports.render.summaries import render_comment, render_junit, render_summary, render_summary_text, render_timings
+from reports.sentences import sentence
 from reports.text import ABSENT, bytes_text, ratio_interval, short, time_text
 
 LATEST = Path("reports") / "latest"
@@ -132,7 +134,7 @@ def judge_gate(run_folder: Path, *, at_most: float, memory_at_most: float | None
     if not found:
         raise InputError(f"{run_folder}: no cell is left to judge", "select less narrowly")
     _print_gate(found, at_most, memory_at_most)
-    return gate.exit_code(found)
+    return errors.exit_code(each.verdict.exit_code for each in found)
 
 
 def render_side_by_side(runs: Sequence[Path], out: Path) -> int:
@@ -193,33 +195,24 @@ def _write(path: Path, text: str, remedy: str) -> None:
 
 
 def _print_gate(found: Sequence[CellVerdict], at_most: float, memory_at_most: float | None) -> None:
-    several = memory_at_most is not None or any(each.cell.device == "cuda" for each in found)
-    memory = f" and {memory_at_most:g} of its memory" if memory_at_most is not None else ""
-    rows = []
+    has_modes = memory_at_most is not None or any(each.cell.device == "cuda" for each in found)
+    heading = ["cell", *(["judged"] if has_modes else []), "kernel", "reference", "share, 95%", "launches"]
+    table = Table(*heading, "gate", "why", box=None, pad_edge=False)
     for each in found:
-        of_kernel, of_reference = (median(all_) if all_ else None for all_ in (each.of_kernel, each.of_reference))
+        of_kernel, of_reference = (median(values) if values else None for values in (each.of_kernel, each.of_reference))
         in_words = bytes_text if each.mode == gate.MEMORY else time_text
-        rows.append(
-            {
-                "cell": each.cell.id,
-                **({"judged": each.mode} if several else {}),
-                "kernel": in_words(of_kernel),
-                "reference": f"{each.reference} {in_words(of_reference)}",
-                "share, 95%": ratio_interval(each.ratio.ratio, each.ratio.low, each.ratio.high)
-                if each.ratio
-                else ABSENT,
-                "launches": str(len(each.of_kernel) or ABSENT),
-                "gate": each.verdict,
-                "why": short(each.why),
-            }
-        )
-    table = Table(*rows[0], box=None, pad_edge=False)
-    for row in rows:
-        table.add_row(*(Text(printable(cell)) for cell in row.values()))
+        cells = [
+            each.cell.id,
+            *([each.mode] if has_modes else []),
+            in_words(of_kernel),
+            f"{each.reference} {in_words(of_reference)}",
+            ratio_interval(each.ratio.ratio, each.ratio.low, each.ratio.high) if each.ratio else ABSENT,
+            str(len(each.of_kernel) or ABSENT),
+            each.verdict,
+            short(each.why),
+        ]
+        table.add_row(*(Text(printable(cell)) for cell in cells))
     Console(highlight=False, width=WIDTH).print(table)
-    counts = {verdict: sum(each.verdict == verdict for each in found) for verdict in CODES}
-    tally = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
-    print(
-        f"rule: at most {at_most:g} of the reference's time{memory}, by the whole {CONFIDENCE:.0%} interval of the "
-        f"ratio, and correct in every environment: {tally}"
-    )
+    counts = Counter(each.verdict for each in found)
+    in_order = {verdict: counts[verdict] for verdict in gate.CODES}
+    print(sentence("gate", "tally", at_most, memory_at_most, gate.CONFIDENCE, in_order))

@@ -12,8 +12,8 @@ from typing import Any
 from urllib.parse import quote
 
 from harness.errors import InputError
+from reports.render.subjects import State
 from reports.render.templating import render_html
-from reports.render.verdict_text import ABSENT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ def _of_run(run: Path, beside: Path) -> Iterator[Group]:
     answers = [*summary["answers"]["kernels"], *summary["answers"]["references"]]
     for device in dict.fromkeys(each["device"] for each in answers):
         own = [each for each in answers if each["device"] == device]
-        if any(each["state"] != ABSENT for each in own):
+        if any(each["state"] != State.ABSENT for each in own):
             yield Group(
                 title=_title(summary, device),
                 page=quote(os.path.relpath(run.resolve() / "index.html", beside.resolve())),

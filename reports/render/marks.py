@@ -10,7 +10,6 @@ from pathlib import Path, PurePosixPath
 from harness.schema.run_records import KernelInfo
 from harness.source_marks import Mark
 from reports.load.evidence import Evidence
-from reports.render.advice import NO_WORSE
 from reports.render.answers import Answers
 
 # As compilers for the CPU, nvcc and Python's tracebacks name a line.
@@ -21,7 +20,7 @@ def marks(evidence: Evidence, answers: Answers, project: Path) -> list[Mark]:
     """One of each kernel that is wrong, slower or was not run."""
     found = []
     for answer in answers.kernels:
-        if answer.state in NO_WORSE:
+        if not answer.state.is_worse:
             continue
         text = "\n".join([answer.line, *(f"{label}: {each}" for label, texts in answer.rest for each in texts)])
         for name in answer.subjects:

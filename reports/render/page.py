@@ -19,13 +19,11 @@ from reports.compare.kernelbench import Solution
 from reports.compare.rows import SUBJECTS, significance
 from reports.model import Comparison
 from reports.render.answers import MOST, Answer, Answers
-from reports.render.grid import GridCell
 from reports.render.method import method_values
-from reports.render.pictures import reach
 from reports.render.report import Report, TargetTimes
-from reports.render.tables import modes, tables, time_reach
+from reports.render.subjects import GridCell, State
+from reports.render.tables import axis_reach, modes, tables, time_reach
 from reports.render.templating import html_templates, inlined, pack, render_html
-from reports.render.verdict_text import OPEN_TIME
 from reports.text import percent
 
 MEASURED_SHOWN = 240
@@ -111,7 +109,7 @@ def render_page(report: Report) -> str:
             {
                 "modes": modes,
                 "time_reach": time_reach(report.rows),
-                "memory_reach": reach(bound for row in report.rows for bound in (row.memory.low, row.memory.high)),
+                "memory_reach": axis_reach(bound for row in report.rows for bound in (row.memory.low, row.memory.high)),
                 "shapes": report.shapes,
                 "names": report.evidence.names,
             }
@@ -136,7 +134,7 @@ def render_page(report: Report) -> str:
         folded=FOLDED,
         reach=time_reach(drawn),
         cards=[each for each in of_kernels if each.lead.cause != Kind.NOTHING_MOVED],
-        open_time=OPEN_TIME,
+        open_time=State.OPEN_TIME,
         well=[each for each in of_kernels if each.lead.cause == Kind.NOTHING_MOVED],
         reference_cards=[each for each in report.explanations if each.lead.is_reference],
         devices=len({row.device for row in report.rows}),

@@ -17,7 +17,7 @@ from reports.render.report import Report, TargetTimes
 from reports.render.tables import judged
 from reports.render.templating import render_csv, render_markdown, render_xml
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 RUN_KEYS = (
     "run_id",
     "created_utc",
@@ -69,7 +69,6 @@ def summary(report: Report) -> dict[str, Any]:
         "cells": report.cells,
         "comparisons": report.rows,
         "what_ran": report.ran,
-        "fast_p": report.fast_p,
         "kernelbench": report.kernelbench,
         "identical_controls": [
             {**vars(each), "outcome": each.outcome.value, "text": each.text} for each in report.identical_controls

@@ -7,12 +7,11 @@ small by how it was chosen, so the search's own figure of its winner is never gi
 from __future__ import annotations
 
 import shlex
-from functools import partial
 from typing import Any
 
 from harness.schema.sweep_records import SweepRecord, describe
 from harness.typed import typed_by_nox, without_option, words_of
-from reports.render.pictures import ratio_picture, reach
+from reports.render.tables import axis_reach
 from reports.render.templating import inlined, render_html, render_text
 from reports.text import ratio_interval
 
@@ -28,7 +27,6 @@ def find_next_command(record: SweepRecord) -> str:
 
 def _list_values(record: SweepRecord) -> dict[str, Any]:
     trials = sorted(record.trials, key=lambda trial: trial.score)  # stable: of equals the first
-    widest = reach(each.ratio for trial in trials for each in trial.ratios)
     values: dict[str, Any] = {
         "record": record,
         "finals": [trial for trial in trials if trial.confirms],
@@ -36,7 +34,7 @@ def _list_values(record: SweepRecord) -> dict[str, Any]:
         "rejected": [trial for trial in trials if trial.rejected],
         "describe": describe,
         "interval": ratio_interval,
-        "picture": partial(ratio_picture, widest=widest),
+        "widest": axis_reach(each.ratio for trial in trials for each in trial.ratios),
         "command": shlex.join(record.command),
         "next_command": find_next_command(record),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from functools import partial, reduce
 from typing import Any
@@ -11,7 +12,6 @@ from markupsafe import Markup
 from reports import model, text
 from reports.compare.rows import leading_time, significance
 from reports.model import Comparison, Latency
-from reports.render import pictures
 from reports.render.report import Report
 from reports.render.templating import pack
 
@@ -19,6 +19,7 @@ from reports.render.templating import pack
 SERVER_ROWS = 150
 FIRST_ROWS = 40
 CHUNK_ROWS = 200  # of those out of sight, unpacked together
+LEAST_REACH, MOST_REACH = math.log(1.1), math.log(4)  # of the axis of ratios, to either side
 SHARED = ("Target", "Workload", "Device", "Environment")
 # Each column's heading, and the fact that it sorts by: a path into what the table judges.
 COLUMNS = {
@@ -121,4 +122,9 @@ def modes(row: Comparison) -> list[tuple[str, Latency]]:
 
 def time_reach(rows: Iterable[Comparison]) -> float:
     """Return half the width of the axis on which all these rows' ratios of times are drawn."""
-    return pictures.reach(bound for row in rows for timed in row.timed for bound in (timed.low, timed.high))
+    return axis_reach(bound for row in rows for timed in row.timed for bound in (timed.low, timed.high))
+
+
+def axis_reach(ratios: Iterable[float | None]) -> float:
+    """Return half the width of a logarithmic axis that all of a page share: all fit, up to a factor of four."""
+    return min(MOST_REACH, max([LEAST_REACH, *(abs(math.log(ratio)) for ratio in ratios if ratio)]))

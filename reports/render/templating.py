@@ -13,11 +13,12 @@ import gzip
 import hashlib
 import io
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from types import FunctionType
+from statistics import median
 from typing import Any
 
 import jinja2
@@ -26,9 +27,9 @@ from markupsafe import Markup
 from reports import text
 from reports.compare.properties import repeat_text
 from reports.compare.rows import leading_time
-from reports.render import pictures
 from reports.render.explanations import rows_shown
-from reports.render.verdict_text import correctness_word
+from reports.render.subjects import correctness_word
+from reports.sentences import make_environment
 
 TEMPLATES = Path(__file__).parent / "templates"
 EXCERPT = 4000
@@ -51,18 +52,9 @@ def _command(value: str) -> Markup:
     return Markup(" ".join(value.split()))
 
 
-# Every function of `reports.text` is a filter: `percent` as it is called, `time_text` as `time`.
-FILTERS = {
-    name.removesuffix("_text"): value for name, value in vars(text).items() if isinstance(value, FunctionType)
-} | {
-    "repeat": repeat_text,
-    "tail": _tail,
-    "bar": pictures.bar,
-    "code": _code,
-    "command": _command,
-}
+FILTERS = {"repeat": repeat_text, "tail": _tail, "median": median, "code": _code, "command": _command}
 GLOBALS = {
-    "pictures": pictures,
+    "log": math.log,
     "line_tags": (Markup('<span class="line">'), Markup("</span>")),
     "leading": leading_time,
     "rows_shown": rows_shown,
@@ -71,13 +63,7 @@ GLOBALS = {
 
 
 def _environment(**options: Any) -> jinja2.Environment:
-    made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        **options,
-    )
+    made = make_environment(TEMPLATES, **options)
     made.filters |= FILTERS
     made.globals |= GLOBALS
     return made
@@ -85,7 +71,9 @@ def _environment(**options: Any) -> jinja2.Environment:
 
 @lru_cache(maxsize=1)
 def html_templates() -> jinja2.Environment:
-    return _environment(autoescape=True)
+    made = _environment(autoescape=True)
+    made.globals["pictures"] = made.get_template("pictures.html.j2").module
+    return made
 
 
 @lru_cache(maxsize=1)

@@ -13,7 +13,7 @@ from harness.schema.storage import Run, load_record, save_record
 from reports.attribute.causes import Grade, Kind, Rival
 from reports.load.evidence import load_evidence
 from reports.render.report import Report
-from reports.render.verdict_text import UNLOADED, outcome
+from reports.render.subjects import End, find_end
 from tests.unit.attributed import KERNEL, Make, causes_of, of_kernel, spec
 from tests.unit.reporting import kernel_row
 from tests.unit.spec import BASE, NEXT
@@ -72,4 +72,4 @@ def test_what_it_raises_by_itself_is_not_proven(tmp_path: Path, refused: tuple[s
 
 def test_the_page_says_that_it_does_not_load(tmp_path: Path) -> None:
     causes_of(tmp_path, spec(builds=failing(NEXT)), loaded(NEXT))
-    assert outcome(kernel_row(Report(load_evidence(tmp_path))).correctness.this) == UNLOADED
+    assert find_end(kernel_row(Report(load_evidence(tmp_path))).correctness.this) == End.UNLOADED

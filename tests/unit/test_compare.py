@@ -10,7 +10,6 @@ import pytest
 from harness.schema.records import Outcome, ValidationRecord
 from harness.schema.run_records import Cell
 from harness.schema.storage import from_json_value, load_record, save_record
-from reports.compare.kernelbench import fast_p
 from reports.compare.rows import compare
 from reports.load.evidence import load_evidence
 from reports.model import Comparison
@@ -181,15 +180,6 @@ def test_an_a_a_control_is_named_one(tmp_path: Path) -> None:
     rows = rows_of(tmp_path, Spec(environments=(BASE, replica, NEXT)))
     assert rows[f"{replica}/attention_scalar/{SEED}/cpu"].control
     assert not rows[f"{NEXT}/attention_scalar/{SEED}/cpu"].control
-
-
-def test_fast_p_counts_correct_and_faster(tmp_path: Path) -> None:
-    cases = {(NEXT, "flash", "*"): Case(slowdown=3.0), (NEXT, "kernel", "seed-fp32"): Case(passed=1)}
-    found = {(line.environment, line.reference): line for line in fast_p(evidence_of(tmp_path, Spec(cases=cases)))}
-    line = found[NEXT, "flash"]
-    assert (line.problems, line.fast_0, line.fast_1, line.fast_2) == (2, 0.5, 0.5, 0.5)
-    assert found[BASE, "flash"].fast_0 == 1.0 and found[BASE, "flash"].fast_2 == 0.0
-    assert line.speedups[SEED] == pytest.approx(3.0, rel=0.05)
 
 
 def test_ids_are_stable_and_unique(tmp_path: Path) -> None:

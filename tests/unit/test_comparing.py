@@ -15,8 +15,8 @@ from harness.schema.storage import load_record
 from harness.stats.outputs import errors_moved
 from harness.worker import protocol
 from reports import model
-from reports.compare.correctness import Bits, compare_errors, fisher_p, pass_interval, verdict
-from reports.model import CorrectnessSide, Rate
+from reports.compare.correctness import OutputsSeen, compare_errors, fisher_p, judge, pass_interval
+from reports.model import Bits, CorrectnessSide, Rate
 from tests.unit.committed import committed
 
 LEVEL = 0.05
@@ -125,7 +125,7 @@ def side(failed: int, trials: int, differ: int) -> CorrectnessSide:
 def judged(base: CorrectnessSide, this: CorrectnessSide) -> str:
     p = fisher_p(base, this)
     bits = Bits(compared=0, identical=0, inputs_differ=0)
-    return verdict(base, this, bits, None, p, p, LEVEL, NAMES).verdict
+    return judge(OutputsSeen(base=base, this=this, bits=bits, p_value=p), p, LEVEL, NAMES).verdict
 
 
 def test_failures_by_chance_on_both_sides_are_rarely_a_regression() -> None:

@@ -13,7 +13,7 @@ from harness.cli.main import main
 from harness.schema.records import LaunchRecord, Outcome
 from harness.schema.storage import Run, load_record, save_record
 from harness.stats.effects import compare_launches
-from reports.compare.gate import PASS, SLOW, UNDECIDED, rule
+from reports.compare.gate import GateVerdict, apply_rule
 from tests.unit.spec import BASE, NEXT, Case, Spec
 from tests.unit.synthetic import write_run
 
@@ -31,38 +31,50 @@ def judge(folder: Path, spec: Spec, *options: str) -> int:
 @pytest.mark.parametrize(
     ("kernel_us", "reference_us", "at_most", "verdict"),
     [
-        ([90.0] * 6, [100.0] * 6, 0.95, PASS),
-        ([94.9] * 6, [100.0] * 6, 0.95, PASS),
-        ([95.1] * 6, [100.0] * 6, 0.95, SLOW),
-        ([90.0] * 1, [100.0] * 1, 0.95, UNDECIDED),  # how launches spread is not known
-        ([110.0] * 6, [100.0] * 6, 1.0, SLOW),
-        ([100.0] * 6, [100.0] * 6, 1.0, UNDECIDED),  # as fast: neither faster nor slower
-        ([90.0, 94, 99, 93, 98, 92], [100.0] * 6, 0.95, UNDECIDED),  # below in the middle, and it may be above
-        ([90.0, 90, 90, 90, 90, 130], [100.0] * 6, 0.95, UNDECIDED),
-        ([90.0, 91, 90, 89, 90, 90, 91, 90, 130], [100.0] * 9, 0.95, PASS),  # nine: one far from the bulk moves nothing
-        ([90.0, 180, 45, 90, 180, 45], [100.0, 200, 50, 100, 200, 50], 0.95, PASS),  # launch by launch
+        ([90.0] * 6, [100.0] * 6, 0.95, GateVerdict.PASS),
+        ([94.9] * 6, [100.0] * 6, 0.95, GateVerdict.PASS),
+        ([95.1] * 6, [100.0] * 6, 0.95, GateVerdict.SLOW),
+        ([90.0] * 1, [100.0] * 1, 0.95, GateVerdict.UNDECIDED),  # how launches spread is not known
+        ([110.0] * 6, [100.0] * 6, 1.0, GateVerdict.SLOW),
+        ([100.0] * 6, [100.0] * 6, 1.0, GateVerdict.UNDECIDED),  # as fast: neither faster nor slower
+        (
+            [90.0, 94, 99, 93, 98, 92],
+            [100.0] * 6,
+            0.95,
+            GateVerdict.UNDECIDED,
+        ),  # below in the middle, and it may be above
+        ([90.0, 90, 90, 90, 90, 130], [100.0] * 6, 0.95, GateVerdict.UNDECIDED),
+        (
+            [90.0, 91, 90, 89, 90, 90, 91, 90, 130],
+            [100.0] * 9,
+            0.95,
+            GateVerdict.PASS,
+        ),  # nine: one far from the bulk moves nothing
+        ([90.0, 180, 45, 90, 180, 45], [100.0, 200, 50, 100, 200, 50], 0.95, GateVerdict.PASS),  # launch by launch
     ],
 )
 def test_the_rule(kernel_us: list[float], reference_us: list[float], at_most: float, verdict: str) -> None:
     [ratio] = compare_launches([(reference_us, kernel_us)], 0.95)
-    assert rule(ratio, at_most, 1)[0] == verdict
+    assert apply_rule(ratio, at_most, 1)[0] == verdict
 
 
 def test_among_many_rows_slow_must_be_surer() -> None:
     [ratio] = compare_launches([([100.0] * 6, [96.0, 95.5, 97.0, 96.5, 95.2, 96.2])], 0.95)
-    assert rule(ratio, 0.95, 1)[0] == SLOW and rule(ratio, 0.95, 100)[0] == UNDECIDED
+    assert (
+        apply_rule(ratio, 0.95, 1)[0] == GateVerdict.SLOW and apply_rule(ratio, 0.95, 100)[0] == GateVerdict.UNDECIDED
+    )
 
 
 def test_what_is_undecided_says_how_many_launches_would_tell() -> None:
     [ratio] = compare_launches([([100.0] * 6, [90.0, 94, 99, 93, 98, 92])], 0.95)
-    said = re.search(r"about (\d+) would be enough", rule(ratio, 0.95, 1)[1])
+    said = re.search(r"about (\d+) would be enough", apply_rule(ratio, 0.95, 1)[1])
     assert said and int(said[1]) > 6
 
 
 def test_times_that_are_no_numbers_never_pass() -> None:
     nan = float("nan")
     for pair in (([100.0] * 6, [nan] * 6), ([nan] * 6, [90.0] * 6)):
-        assert rule(compare_launches([pair], 0.95)[0], 0.95, 1)[0] == UNDECIDED
+        assert apply_rule(compare_launches([pair], 0.95)[0], 0.95, 1)[0] == GateVerdict.UNDECIDED
 
 
 def test_a_kernel_that_is_fast_and_right_everywhere_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

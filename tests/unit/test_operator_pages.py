@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from reports import model
-from reports.compare.correctness import verdict
+from reports.compare.correctness import OutputsSeen, judge
 from reports.compare.outputs import forms, other_bits
 from reports.model import Bits, Correctness, CorrectnessSide, OutputSide
-from reports.render.advice import wrong_parts
-from reports.render.of_operators import also, changes, to_do
-from reports.render.verdict_text import BROKE, RETYPED, Told
+from reports.render.advice import operator_also, operator_changes, operator_to_do, wrong_parts
+from reports.render.subjects import State, Subject
 
 
 def output(name: str = "", layout: str = "contiguous", bits: str = "a", dtype: str = "float32") -> OutputSide:
@@ -33,6 +32,7 @@ def row_of(before: list[OutputSide], here: list[OutputSide], **bits: int) -> Any
         environment="b",
         workload="w",
         timed=[],
+        id="w",
         kind="operator",
         target="f",
         modes={},
@@ -42,8 +42,8 @@ def row_of(before: list[OutputSide], here: list[OutputSide], **bits: int) -> Any
 
 
 def said(row: Any) -> list[str]:
-    told: Any = SimpleNamespace(rows=[row], names={"a": "2.1.0", "b": "2.5.0"}, where=lambda names: "in 2.5.0")
-    return also(told)
+    told: Any = SimpleNamespace(rows=[row], base="2.1.0", where=lambda names: "in 2.5.0")
+    return operator_also(told)
 
 
 def test_outputs_with_other_bits_are_named() -> None:
@@ -83,15 +83,16 @@ def test_another_type_is_a_verdict_and_heads_the_entry(here: OutputSide, said: s
     names = {"a": "2.1.0", "b": "2.5.0"}
     row = row_of([output(here.name)], [here])
     base, this = row.correctness.baseline, row.correctness.this
-    judged = verdict(base, this, row.correctness.bits, None, None, None, 0.05, names)
+    seen = OutputsSeen(base=base, this=this, bits=row.correctness.bits)
+    judged = judge(seen, None, 0.05, names)
     assert judged.verdict == model.OTHER_TYPE and judged.why.endswith(said)
     row.correctness = judged
-    told = Told([row], names)
-    assert (told.state, told.text) == (RETYPED, f"{said}; right in 2.1.0 and in 2.5.0")
-    row.correctness = verdict(base, replace(this, status="wrong"), judged.bits, None, None, None, 0.05, names)
+    told = Subject([row], names)
+    assert (told.state, told.text) == (State.RETYPED, f"{said}; right in 2.1.0 and in 2.5.0")
+    row.correctness = judge(replace(seen, this=replace(this, status="wrong")), None, 0.05, names)
     assert row.correctness.verdict == model.REGRESSED and row.correctness.why.endswith(said)
-    told = Told([row], names)
-    assert (told.state, told.text) == (BROKE, f"broke in 2.5.0: right in 2.1.0, wrong in 2.5.0; {said}")
+    told = Subject([row], names)
+    assert (told.state, told.text) == (State.BROKE, f"broke in 2.5.0: right in 2.1.0, wrong in 2.5.0; {said}")
 
 
 def test_what_is_written_and_what_leaves_the_range_is_said() -> None:
@@ -102,7 +103,7 @@ def test_what_is_written_and_what_leaves_the_range_is_said() -> None:
         baseline=replace(row.correctness.baseline, status="wrong", writes=("y",), leaves_range=3),
         this=replace(row.correctness.this, status="wrong", writes=("y",), leaves_range=3),
     )
-    told = Told([row], {"a": "2.1.0", "b": "2.5.0"})
+    told = Subject([row], {"a": "2.1.0", "b": "2.5.0"})
     assert told.text == "wrong in 2.1.0 and in 2.5.0: the upgrade did not cause it"
     assert told.more == [
         "it writes to its input y in 2.1.0 and in 2.5.0: each call has inputs of its own, and what it writes is judged "
@@ -114,8 +115,8 @@ def test_what_is_written_and_what_leaves_the_range_is_said() -> None:
 
 def test_operators_that_changed_are_counted() -> None:
     same, other = row_of([output()], [output()]), row_of([output()], [output(bits="b", layout="channels_last")])
-    assert changes([same], {}) == changes([], {}) == []
-    assert changes([same, other, other], {"a": "2.1.0"}) == [
+    assert operator_changes([same], {}) == operator_changes([], {}) == []
+    assert operator_changes([same, other, other], {"a": "2.1.0"}) == [
         "1 operator with other bits than in 2.1.0: f",
         "1 operator with outputs of another form than in 2.1.0: f",
     ]
@@ -161,6 +162,6 @@ def test_where_a_later_version_is_as_before_it_is_named(verdicts: dict[str, str]
         SimpleNamespace(environment=name, timed=[], correctness=SimpleNamespace(verdict=verdict))
         for name, verdict in verdicts.items()
     ]
-    told: Any = SimpleNamespace(state=BROKE, rows=rows, names={name: name for name in verdicts})
-    [advice] = to_do(told, [])
+    told: Any = SimpleNamespace(state=State.BROKE, rows=rows, names={name: name for name in verdicts})
+    [advice] = operator_to_do(told, [])
     assert said in advice

@@ -54,16 +54,9 @@ def verdict(before: str, now: str) -> tuple[str, str]:
         CorrectnessSide(environment=name, status=status, message=f"{status} it is")
         for name, status in (("base", before), ("this", now))
     ]
-    judged = correctness.verdict(
-        sides[0],
-        sides[1],
-        Bits(compared=0, identical=0, inputs_differ=0),
-        None,
-        None,
-        None,
-        0.05,
-        {"base": "A", "this": "B"},
-    )
+    bits = Bits(compared=0, identical=0, inputs_differ=0)
+    seen = correctness.OutputsSeen(base=sides[0], this=sides[1], bits=bits)
+    judged = correctness.judge(seen, None, 0.05, {"base": "A", "this": "B"})
     return judged.verdict, judged.why
 
 
