@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from statistics import median
+from typing import Any
 
 from harness.schema.run_records import Cell
 from harness.stats.peaks import FLOOR_BYTES
@@ -47,7 +48,7 @@ def side(evidence: Evidence, cell: Cell, target: str) -> MemorySide:
         why = (failed.memory_message or failed.message or words(failed.status)) if failed is not None else ""
         message = sentence("verdicts", "not_measured", why)
         return MemorySide(environment=cell.environment, status="not_run", message=message, measured_with=measured_with)
-    medians: dict[str, float | None] = {}
+    medians: dict[str, Any] = {}
     for name in ("peak_bytes", "kept_bytes", "reserved_bytes", "outside_bytes"):
         values = [value for _, measured in found if (value := getattr(measured, name)) is not None]
         medians[name] = median(values) if values else None

@@ -147,13 +147,15 @@ def _judge_times(
     untested: dict[tuple[int, str], Latency] = {}
     for index, (row, judged) in enumerate(zip(planned, verdicts, strict=True)):
         cells = row.cells(evidence.run.baseline, was_timed)
-        validated = judged.baseline, judged.this
         modes = latency.modes(row.device)
         if any(evidence.timed(cell, row.timed_as + protocol.BACKWARD) for cell in cells):
             modes += (model.BACKWARD,)
         for mode in modes:
-            sides = (latency.side(evidence, cell, row.timed_as, mode, validated[at]) for at, cell in enumerate(cells))
-            untested[index, mode] = latency.compare_times(evidence, *sides, min_effect=evidence.min_effect(row.device))
+            base, this = (
+                latency.side(evidence, cell, row.timed_as, mode, side)
+                for cell, side in zip(cells, (judged.baseline, judged.this), strict=True)
+            )
+            untested[index, mode] = latency.compare_times(evidence, base, this, evidence.min_effect(row.device))
     found: list[dict[str, Latency]] = [{} for _ in planned]
     for (index, mode), timed in zip(untested, decide_all(evidence, list(untested.values())), strict=True):
         without = mode == model.BACKWARD and not (timed.baseline.blocks and timed.this.blocks)

@@ -46,7 +46,8 @@ PROVEN = {
     **{cause: f"a read of {NAMES[cause]}" for cause in UNINITIALISED},
 }
 REPORTED = {"out_of_bounds": (Kind.OUT_OF_BOUNDS,), "race": (Kind.RACE,), "uninitialised": UNINITIALISED}
-K, V = TypeVar("K", bound=Hashable), TypeVar("V")
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 
 def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -188,7 +188,7 @@ def _with_timed(side: CorrectnessSide, timed: Iterable[LatencySide]) -> Correctn
     for each in timed if find_end(side) is End.RIGHT else ():
         status = protocol.WRONG if each.wrong_output else each.status
         if status in WHEN_TIMED:
-            ended = {"message": each.message, "log_excerpt": "", "ended_after_s": each.ended_after_s}
+            ended: dict[str, Any] = {"message": each.message, "log_excerpt": "", "ended_after_s": each.ended_after_s}
             return replace(side, status=status, when_timed=True, **ended)
     return side
 
@@ -397,7 +397,9 @@ class Subject:
                 return made(state=state, places=changed)
         return made(state=State.RIGHT)
 
-    def _judge_bad(self, found: Mapping[str, End], verdicts: Mapping[str, str], made: Any) -> OutputsFound:
+    def _judge_bad(
+        self, found: Mapping[str, End], verdicts: Mapping[str, str], made: Callable[..., OutputsFound]
+    ) -> OutputsFound:
         """Judge what is wrong, or has no output, in some version."""
         names = list(found)
         first, *others = found.values()

@@ -157,7 +157,8 @@ def test_of_little_memory_the_difference_is_told_and_no_ratio(tmp_path: Path) ->
 def test_ratios_are_told_of_cells_that_are_large_enough_for_one() -> None:
     def cell(before: int, here: int, ratio: float) -> Any:
         base, this = (model.MemorySide(environment="", status="ok", peak_bytes=float(peak)) for peak in (before, here))
-        return SimpleNamespace(row=SimpleNamespace(memory=SimpleNamespace(baseline=base, this=this, ratio=ratio)))
+        memory = model.Memory(verdict="", why="", baseline=base, this=this, min_effect=0.05, ratio=ratio)
+        return SimpleNamespace(row=SimpleNamespace(memory=memory))
 
     case: Any = SimpleNamespace(versions=("2.1.0", "2.5.0"))
     small, large = cell(MIB // 2, 3 * MIB, 3.0), cell(2 * MIB, 20 * MIB, 10.0)
