@@ -104,7 +104,7 @@ class DeviceTarget(Target):
     def end(self) -> None:
         """Compare the samples with what orders take, and outputs with what copies take."""
         began = sampling.clock_ns()
-        if self.in_kernels_process:
+        if self.is_kernel:
             self._bound(statistics.median(self.row.samples_us))
         self.sampling_s += (sampling.clock_ns() - began) / 1e9
         self.late = self.lateness()

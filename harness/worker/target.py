@@ -44,11 +44,6 @@ class Picked(NamedTuple):
     dtype: str
 
 
-def is_in_kernels_process(target: str) -> bool:
-    """Return whether a target is timed in the kernel's process: the kernel, and the control."""
-    return target == protocol.KERNEL or target.startswith(protocol.CONTROL)
-
-
 class Target:
     """One target on one workload, in the process that has it."""
 
@@ -60,7 +55,7 @@ class Target:
         self, request: wire.TimeRequest, workload: Workload, fresh: Fresh, peer: Peer, row: wire.TargetTiming
     ) -> None:
         self.request, self.workload, self.fresh, self.peer, self.row = request, workload, fresh, peer, row
-        self.in_kernels_process = is_in_kernels_process(row.target)
+        self.is_kernel = row.target == protocol.KERNEL
         self.random = random.SystemRandom()  # its state cannot be read
         self.opened = wire.Opened(False, False)
         self.described: wire.Described | None = None
@@ -143,7 +138,7 @@ class Target:
     def _keep_outputs_apart(self, order: Callable[[], object]) -> None:
         """Where calls of one order return the same memory, by its process's word, only the last output can be judged:
         from now on each call ends with a copy of its output. Who denies it has wrong outputs."""
-        if self.opened.in_slots or not self.in_kernels_process:
+        if self.opened.in_slots or not self.is_kernel:
             return
         order()
         self.described = None
@@ -285,7 +280,7 @@ class Target:
 
     def _look(self) -> None:
         """After an order: whether outputs are looked at."""
-        if not self.in_kernels_process:
+        if not self.is_kernel:
             return
         number = len(self.elapsed_ns)
         judged = not self.draws and self.random.random() < CHECKED / number

@@ -12,7 +12,6 @@ from reports.attribute.packages import package_answers
 from reports.compare.compiled import compiled
 from reports.compare.differences import build_differences, confounders, environment_items
 from reports.compare.gpus import cards, measuring, what_ran
-from reports.compare.identical import controls_of
 from reports.compare.kernelbench import scores
 from reports.compare.outcomes import cell_states, failures, version_of
 from reports.compare.properties import blind_spots, unrepeatable
@@ -54,7 +53,6 @@ class Report:
         self.answers = answers(evidence, self.versions, rows, self.explanations, self.confounders)
         self.cells = cell_states(evidence)
         self.kernelbench = scores(evidence, count_missing)
-        self.identical_controls = controls_of(evidence)
         self.environment_items = environment_items(evidence)
         self.packages = package_answers(evidence, rows)
         self.compiled = compiled(evidence)
