@@ -107,7 +107,8 @@ class DeviceTarget(Target):
         if self.is_kernel:
             self._bound(statistics.median(self.row.samples_us))
         self.sampling_s += (sampling.clock_ns() - began) / 1e9
-        self.late = self.lateness()
+        late_us = self.find_lateness() / self.count / 1e3
+        self.row.samples_us = [each + late_us for each in self.row.samples_us]
         assert self.told is not None
         self._check_threads(self.told)
 

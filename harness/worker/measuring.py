@@ -7,8 +7,9 @@ believed as far as that is not less than the time until its answer, without what
 a small share.
 
 Of the timed calls some are chosen once they are over, and their outputs judged against the truth of their inputs. What
-is returned, and not written to shared memory, is copied there on demand after the answer: where that takes longer than
-a copy does, it was not computed in time. On a GPU there are events besides: see `device_target`.
+is returned, and not written to shared memory, is copied there on demand after the answer. By how much that takes longer
+than a copy does, it was not computed in time, and that time is the target's. On a GPU there are events besides: see
+`device_target`.
 """
 
 from __future__ import annotations
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from .subjects import Workload
 
 ENDS_S = 5.0  # for a process that has closed its connection to be gone
-OTHERS_SHARE = 0.1  # of the machine, from which other work may be why an output was late
 BUSY_PROCESSORS = 4  # where so many are left, one may wait busily for a GPU
 NOT_RIGHT = {
     "before": "its output is not right",
@@ -102,7 +102,7 @@ def launch(request: wire.TimeRequest) -> wire.TimeResult:
             memory.of_rows(result.timings, references, kernel)
         if kernel is not None:
             kernel.connection.close()
-        measured.judge(result.load)
+        measured.judge()
         references.connection.close()
     if references.lost and _killed(child):
         os.kill(os.getpid(), signal.SIGKILL)  # as a whole: who started the launch makes it again
@@ -207,7 +207,6 @@ class Measured:
         self.fresh: dict[str, Fresh] = {}
         self.drawing: dict[str, bool] = {}
         self.to_judge: list[tuple[wire.TargetTiming, list[Picked], str]] = []
-        self.late: list[wire.TargetTiming] = []
 
     def row(self, row: wire.TargetTiming, beside: wire.TargetTiming | None = None) -> float:
         """Measure a target, in turns with the one of the row `beside`; return the seconds that its samples took."""
@@ -281,21 +280,13 @@ class Measured:
         row.other_bits, row.correct = len(others), True
         if others and not request.other_bits:
             row.correct, row.message = False, protocol.OTHER_BITS
-        elif target.late:
-            row.correct, row.message = False, target.late
-            self.late.append(row)
         else:
             self.to_judge.append((row, target.picked + others, target.doubt))
 
     # -- judging -----------------------------------------------------------------------------------------
 
-    def judge(self, load: wire.Load) -> None:
-        """Of outputs of the kernel whose other outputs were right in validation. Where other work kept a processor
-        from an honest kernel, its outputs are late too: that is not wrong, and does not count."""
-        share = load.busy_share_others or 0.0
-        for row in self.late if share > OTHERS_SHARE else ():
-            row.status, row.correct = protocol.UNDECIDABLE, None
-            row.message += f"; but other processes used {share:.0%} of the machine"
+    def judge(self) -> None:
+        """Judge outputs of the kernel whose other outputs were right in validation."""
         with tempfile.TemporaryDirectory() as folder:
             cache = truth.Cache(folder, self.pool.map)
             for row, picked, doubt in self.to_judge:

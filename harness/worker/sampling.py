@@ -22,7 +22,6 @@ CHECK_EVERY = 10  # samples between looks at the precision reached
 IDLE_S, IDLE_LOOKS, QUIET = 0.05, 8, 0.05  # seconds, at most so many times, until so few processors are busy
 FIRST_NUMBER = 300  # of a thread, once Linux has given the highest
 BUSY = (0, 1, 2, 5, 6, 7)  # user, nice, system, irq, softirq, steal: the fields of /proc/stat's first line
-DEVIATIONS = 3.0  # of a Mann-Whitney statistic
 PLAUSIBLE = 2  # how much longer than by the second clock samples may seem
 clock_ns, _seconds, _sleep = time.perf_counter_ns, time.perf_counter, time.sleep
 _witness = functools.partial(time.clock_gettime_ns, time.CLOCK_MONOTONIC)
@@ -180,11 +179,3 @@ def cpu_mhz() -> float | None:
     lines = tools.read_text("/proc/cpuinfo").splitlines()
     clocks = [float(line.split(":")[1]) for line in lines if line.startswith("cpu MHz")]
     return sum(clocks) / len(clocks) if clocks else None
-
-
-def exceeds(ones: Sequence[float], others: Sequence[float]) -> bool:
-    """Whether ones lie above others for certain, by the normal approximation of the Mann-Whitney statistic."""
-    pairs = len(ones) * len(others)
-    above = sum((one > other) + 0.5 * (one == other) for one in ones for other in others) / pairs
-    deviation = math.sqrt((len(ones) + len(others) + 1) / (12 * pairs))
-    return above >= min(1.0, 0.5 + DEVIATIONS * deviation)

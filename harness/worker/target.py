@@ -32,7 +32,7 @@ CHECKED = 2  # timed calls that are judged, of those that count
 DELIVERIES, DELIVERED = 8, 0.2  # orders at first whose outputs are delivered, and the share of those that follow
 UNSEEN_SHARE = 0.02  # of an order, beside what asking takes: so much its process may not have worked
 LONG_NS = 10_000_000  # of an order: what asking takes is little of it, and no call before it keeps threads awake
-LATE_COPIES, LATE_SHARE = 0.5, 0.1  # by how much a delivery may exceed a copy: of the copy, and of an order
+LATE_COPIES = 0.5  # of a copy, by which a delivery may exceed it
 
 
 class Picked(NamedTuple):
@@ -69,12 +69,11 @@ class Target:
         self.elapsed_ns: list[int] = []  # of every timed order
         self.worked_ns: list[float] = []  # of every timed order: its samples
         self.deliveries_ns: list[int] = []
-        self.copies_ns: list[int] = []  # by this process, one after each delivery
+        self.copies_ns: list[int] = []  # one after each delivery, with the wait for an answer
         self.copied: Any = None  # where those go
         self.sampling_s = 0.0
         self.copies = False  # whether each call ends with a copy of its output
         self.references: Peer | None = None  # that compute beside it, where they are asked for its sake
-        self.late = ""  # that its outputs were late: on a busy machine an honest target's are, too
         self.doubt = ""  # why its times may not be what they seem
 
     def open(self) -> wire.Opened:
@@ -232,8 +231,8 @@ class Target:
         row.threads_started = told.threads_started
         row.clock, row.calls_per_sample = "perf_counter_ns", self.count
         row.asking_us = self.peer.asking_ns / self.count / 1e3
-        row.samples_us = [each / self.count / 1e3 for each in self.worked_ns]
-        self.late = self.lateness()
+        late_ns = self.find_lateness()
+        row.samples_us = [(each + late_ns) / self.count / 1e3 for each in self.worked_ns]
         self._check_threads(told)
 
     def _check_threads(self, told: wire.ProcessUse) -> None:
@@ -298,8 +297,15 @@ class Target:
         began = sampling.clock_ns()
         memory = self._outputs(self.count)
         self.deliveries_ns.append(sampling.clock_ns() - began)
-        self.copies_ns.append(self._time_copy(memory))
+        self.copies_ns.append(self._time_answer() + self._time_copy(memory))
         return memory
+
+    def _time_answer(self) -> int:
+        """Return the nanoseconds until a process that is known answers: as long as a busy machine makes it wait."""
+        began = sampling.clock_ns()
+        if self.references is not None:
+            self.references.ask(channel.TELL)
+        return sampling.clock_ns() - began
 
     def _time_copy(self, memory: Any) -> int:
         """Return the nanoseconds of a copy of as much as was delivered, as its process says that it lay in memory."""
@@ -312,16 +318,9 @@ class Target:
         self.copied[...] = source
         return sampling.clock_ns() - began
 
-    def lateness(self) -> str:
-        """Return what is wrong where to deliver outputs took longer than to copy as many; '' where nothing is."""
+    def find_lateness(self) -> float:
+        """Return the nanoseconds of an order that its process worked after it had answered, to have outputs ready."""
         if not self.deliveries_ns:
-            return ""
+            return 0.0
         delivered, copy = statistics.median(self.deliveries_ns), statistics.median(self.copies_ns)
-        order = statistics.median(self.elapsed_ns)
-        allowed = self.peer.asking_ns + self.late_ns + LATE_COPIES * copy + LATE_SHARE * order
-        if delivered - copy <= allowed or not sampling.exceeds(self.deliveries_ns, self.copies_ns):
-            return ""
-        return (
-            f"its outputs were not ready when it answered: reading them took {delivered / 1e3:.3g} us, and copying as "
-            f"much takes {copy / 1e3:.3g} us"
-        )
+        return max(0.0, delivered - copy - self.late_ns - LATE_COPIES * copy)
