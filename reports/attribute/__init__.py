@@ -3,10 +3,10 @@
     explained(folder)      every cause that a run's records support, most important first
 
 `trials` reads every experiment as trials of one factor, and says what outcomes follow. `cases`, `cells`, `times`,
-`profiles` and `experiments` hold what the records say of one kernel or reference against the baseline. The rules are in
-`changes`, `operators`, `refusals`, `faults`, `ranges`, `verdicts`, `costs` and `memory_use`: each recognises one cause,
-and knows of no other rule. `cards` makes a card of what a rule found, with its grade and what is ruled out, `grades`
-looks for what else changed, and `precedence` says which of several causes leads. `words` has every sentence.
+`profiles` and `experiments` hold what the records say of one kernel or reference against the baseline. `table` lists
+the rules: each recognises one cause, knows of no other rule, and hands over a `finding`. `cards` makes a card of it,
+with its grade and what is ruled out, `grades` looks for what else changed, and `precedence` says which of several
+causes leads. Sentences stand in templates/, a file for each cause.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from pathlib import Path
 
 from reports.attribute.cases import cases
 from reports.attribute.causes import Cause, order
-from reports.attribute.costs import leaning
-from reports.attribute.memory_use import memory_causes
-from reports.attribute.precedence import correctness_causes, time_causes
+from reports.attribute.precedence import correctness_causes, leaning_causes, memory_causes, time_causes
 from reports.compare.rows import compare
 from reports.compare.two_runs import changed_sources
 from reports.load.evidence import Evidence, load_evidence
@@ -33,8 +31,7 @@ def attribute(evidence: Evidence, rows: Sequence[Comparison]) -> list[Cause]:
     changed = {kernel.name for kernel in evidence.run.kernels if changed_sources(evidence.run, kernel)}
     every = cases(evidence, [row for row in rows if row.target not in changed])
     found = [cause for case in every for cause in correctness_causes(case)]
-    found += time_causes(every) + memory_causes(every)
-    found += [cause for case in every if (cause := leaning(case)) is not None]
+    found += time_causes(every) + memory_causes(every) + leaning_causes(every)
     return sorted(found, key=order)
 
 

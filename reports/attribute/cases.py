@@ -10,13 +10,24 @@ from functools import cached_property
 
 from harness.schema.environment_records import BuildRecord, EnvironmentRecord
 from harness.schema.experiment_records import ExperimentFactor
+from harness.schema.run_records import WorkloadInfo
 from harness.worker import protocol
 from reports import model
-from reports.attribute.causes import THIS
 from reports.attribute.cells import CellFacts
-from reports.attribute.experiments import CallOrder, Conditions, Finding, Spread, findings, settled, settles, silent
+from reports.attribute.experiments import (
+    CallOrder,
+    Conditions,
+    Detection,
+    LengthTrials,
+    Spread,
+    findings,
+    settled,
+    settles,
+    silent,
+)
 from reports.attribute.messages import build_flags, faulted, mistaken, outlived, own_error
 from reports.attribute.trials import Exchange, Follows
+from reports.attribute.wording import listed
 from reports.compare.differences import PACKAGES, VARIABLE, Difference, differing
 from reports.compare.factors import Factor, build_inputs, machine_code, native_code
 from reports.compare.rows import KERNEL, OPERATOR
@@ -90,11 +101,6 @@ class CaseFacts:
         """Both environments as sentences name them."""
         return self.cells[0].versions
 
-    @property
-    def places(self) -> tuple[str, str]:
-        """The same for what completes a card's sentence, which may come to speak of several environments."""
-        return self.versions[0], THIS
-
     @cached_property
     def builds(self) -> tuple[BuildRecord | None, BuildRecord | None]:
         base, this = (self.evidence.builds.get((name, self.kernel, self.device)) for name in self.environments)
@@ -151,6 +157,22 @@ class CaseFacts:
     def is_python(self) -> bool:
         info = self.evidence.kernel(self.kernel) if self.is_kernel else None
         return info is not None and bool(info.sources) and all(name.endswith((".py", ".whl")) for name in info.sources)
+
+    def dtypes(self, cells: Sequence[CellFacts]) -> str:
+        infos = [self.evidence.workload(cell.workload) for cell in cells]
+        return listed(info.dtype for info in infos if info is not None)
+
+    def inputs_of(self, cells: Sequence[CellFacts]) -> str:
+        """Return their dtypes, with what attentions have beyond plain ones, which may be what is refused."""
+        infos = [info for cell in cells if (info := self.evidence.workload(cell.workload)) is not None]
+        return listed(info.dtype + ("" if info.problem else _beyond(info)) for info in infos)
+
+    def build_seen(self, build: BuildRecord) -> Seen:
+        record = self.evidence.build_pointer(build.environment, self.kernel, self.device)
+        return Seen(text=f"{build.environment}: {build.message or 'the build failed'}", record=record)
+
+    def lengths_of(self, cells: Sequence[CellFacts]) -> list[LengthTrials]:
+        return [each for cell in cells for each in cell.lengths[-1:] if each.right or each.wrong]
 
     def of(self, *experiments: str) -> list[tuple[CellFacts, Conditions]]:
         return [(cell, each) for cell in self.cells for name in experiments for each in cell.of(name)]
@@ -264,7 +286,7 @@ class CaseFacts:
             return []
         return [cell for cell in self.cells if {side.status for side in cell.sides} == {protocol.BUILD_FAILED}]
 
-    def findings(self, kind: str) -> list[tuple[CellFacts, Finding]]:
+    def findings(self, kind: str) -> list[tuple[CellFacts, Detection]]:
         return [(cell, finding) for cell in self.cells for finding in findings(cell.checkers, kind)]
 
     @cached_property
@@ -415,3 +437,7 @@ def cases(evidence: Evidence, rows: Sequence[Comparison]) -> list[CaseFacts]:
     for row in rows:
         grouped.setdefault((row.kind, row.target, row.device, row.environment), []).append(row)
     return [CaseFacts(evidence, tuple(group)) for group in grouped.values()]
+
+
+def _beyond(info: WorkloadInfo) -> str:
+    return " with gradients" if info.backward else " with options" if info.has_options else ""

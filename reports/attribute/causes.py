@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -150,6 +151,29 @@ LATENCIES = (
     Kind.LATENCY_THREAD_COUNT,
     Kind.LATENCY_CLOCK_OR_LOAD,
 )
+# One card holds all subjects of these.
+SHARED = (
+    Kind.UNSUPPORTED_COMBINATION,
+    Kind.LATENCY_CLOCK_OR_LOAD,
+    Kind.LATENCY_THREAD_COUNT,
+    Kind.LATENCY_OPERATOR,
+    Kind.INPUTS_MOVED,
+    Kind.ENVIRONMENT_CONFOUNDER,
+    Kind.UNDECIDED,
+)
+# Experiments on the same cells show more of these; of the others, another run does.
+EXPLAINED = (
+    Kind.WRONG_STREAM,
+    *MEMORY,
+    Kind.PREDECESSOR_SENSITIVITY,
+    *CODE,
+    Kind.COMPONENT_MOVED,
+    Kind.ENVIRONMENT_CONFOUNDER,
+    Kind.NOT_REPEATABLE,
+    Kind.WRONG_EVERYWHERE,
+    Kind.LATENCY_OPERATOR,
+    Kind.UNDECIDED,
+)
 REFERENCES = (Kind.REFERENCE_MOVED, Kind.OPERATOR_MOVED, Kind.COMPILED_CODE_MOVED, Kind.DEFAULT_BACKEND_MOVED)
 # What is often seen of another fault: the cause of the left may follow from one of the right.
 SEEN_OF = {Kind.PREDECESSOR_SENSITIVITY: MEMORY, Kind.RACE: (Kind.WRONG_STREAM,)}
@@ -233,9 +257,6 @@ class RuledOut:
         return STANDS_FOR[self.rival]
 
 
-# What a card says of one environment, or one reference, it may say of several: their places in its sentence.
-THIS, REFERENCES_TOLD = "\ue000", "\ue001"
-
 GOOD, BAD, SAME, DIFFERENT, PLAIN = "good", "bad", "same", "different", ""
 
 
@@ -268,8 +289,9 @@ class Cause:
     names was itself measured on both sides, and accounts for the change. `improved`: all that it explains got
     better; `ratio`: of times, the one farthest from 1. `under`: the references with which a kernel's agreement
     moved. `not_excluded`: a rival that was not told apart from the cause whose part it is. `own_fix`: what mends
-    it, where `FIXES` has nothing so near. Causes with the same `group_key` say the same of several subjects, and
-    share a card. ValueError where it names a cause that it also rules out.
+    it, where `FIXES` has nothing so near; `tell` makes the statement for other environments and references. Causes
+    with the same `group_key` say the same of several subjects, and share a card. ValueError where it names a cause
+    that it also rules out.
     """
 
     cause: Kind
@@ -296,7 +318,7 @@ class Cause:
     under: tuple[str, ...] = ()
     not_excluded: bool = False
     own_fix: str = ""
-    template: str = field(default="", repr=False)  # its statement, with THIS and REFERENCES_TOLD in place of names
+    tell: Callable[[str, str], str] | None = field(default=None, repr=False, compare=False)
     group_key: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
@@ -336,8 +358,7 @@ class Cause:
 
     def retold(self, this: str, reference: str) -> Cause:
         """Return it with a statement about these environments and references."""
-        told = self.template.replace(THIS, this).replace(REFERENCES_TOLD, reference)
-        return replace(self, statement=told or self.statement)
+        return replace(self, statement=self.tell(this, reference)) if self.tell is not None else self
 
     @property
     def workload(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -433,16 +433,14 @@ class CellFacts:
         return bool(results) or not any(side.nonfinite_trials for side in self.sides)
 
     @property
-    def offset_matters(self) -> str:
-        """The record that shows the same elements right at an allocation's beginning, and wrong behind it, if any."""
+    def offset_matters(self) -> Conditions | None:
+        """The experiment that shows the same elements right at an allocation's beginning, and wrong behind it."""
         for conditions in self.of("inputs"):
-            plain = {result.condition.recipe: result for result in conditions.as_laid_out}
-            for result in conditions.ran:
-                same = plain.get(result.condition.recipe)
-                offset = result.condition.layout == "offset" and same is not None
-                if offset and same is not None and passes(same) and fails(result):
-                    return conditions.path
-        return ""
+            plain = {result.condition.recipe for result in conditions.as_laid_out if passes(result)}
+            failing = (each.condition for each in conditions.ran if fails(each))
+            if any(each.layout == "offset" and each.recipe in plain for each in failing):
+                return conditions
+        return None
 
     # -- sentences --------------------------------------------------------------------------------------------
 
@@ -455,3 +453,17 @@ class CellFacts:
     @property
     def why(self) -> Seen:
         return self.seen(self.row.correctness.why)
+
+
+def hidden(cells: Iterable[CellFacts]) -> list[Seen]:
+    """Return inputs on which a kernel that is wrong on independent ones is right: a test that has no others passes."""
+    found = []
+    for cell in cells:
+        for conditions in cell.of("inputs"):
+            tested = conditions.as_laid_out
+            failing = any(fails(result) for result in tested if result.condition.recipe == INDEPENDENT)
+            passing = [result.condition.label for result in tested if passes(result)]
+            if failing and passing:
+                text = f"these inputs hide it: {', '.join(passing)}; do not test with them alone"
+                found.append(cell.seen_in(conditions.environment, text, conditions.path))
+    return found[-1:]

@@ -10,23 +10,20 @@ import statistics
 from harness.worker import protocol
 from reports import model
 from reports.attribute import thresholds
-from reports.attribute.cards import Shown, card, card_of_time, excluded
 from reports.attribute.cases import CaseFacts
-from reports.attribute.causes import About, Cause, Kind, Rival, combined
+from reports.attribute.causes import Kind, Rival
 from reports.attribute.cells import CellFacts, operators_moved
-from reports.attribute.evidence import differences_seen, in_words, listed, load_seen, number
-from reports.attribute.figures import profile_figure
-from reports.attribute.profiles import OperatorChange, Profiles, another_backend, lines_seen, own, profiles
+from reports.attribute.finding import Finding, Shown, first_of
+from reports.attribute.profiles import OperatorChange, Profiles, another_backend, lines_run, own, profiles
 from reports.attribute.times import CALLED, Sides, TimeChange, leans, processors
-from reports.attribute.words import Says
 from reports.compare.factors import DIFFERS, SAME, operator_names, operators_seen
 from reports.model import Latency, Seen
-from reports.text import apart, brief_time, function_name
+from reports.text import apart, brief_time, count_of, function_name
 
 # -- the machine ------------------------------------------------------------------------------------------
 
 
-def clock_or_load(change: TimeChange) -> Cause | None:
+def clock_or_load(change: TimeChange) -> Finding | None:
     """The clock moved with the time, or all targets moved together and the machine was not the same."""
     log_time = statistics.median(map(math.log, change.ratios))
     by_clock = change.clock_moved and bool(log_time) and -math.log(change.clock) / log_time >= thresholds.MOST
@@ -34,36 +31,26 @@ def clock_or_load(change: TimeChange) -> Cause | None:
     own_load = _busier_in_every_launch(change, "own", "while it called nothing, the launch's own process used")
     # Where another target of the same launches stood, others did not slow everything.
     others = [] if change.around.steady else _busier_in_every_launch(change, "busy", "other processes used")
-    load = load_seen(change)
+    load = change.loads_seen
     if not (by_clock or everywhere or others or own_load):
         return None
     measured = bool(by_clock or load or others or own_load)
-    in_each = "are busy in each of its slower launches, and in none of the others"
-    what = "so are most other targets"
-    if by_clock:
-        what = "the GPU's clock moved with it"
-    elif own_load:
-        what = f"other threads of its process {in_each}"
-    elif others:
-        what = f"other processes {in_each}"
     alike = f"{change.around.alike} of {change.around.total} other targets became {change.word} too"
-    return card_of_time(
-        change,
-        Kind.LATENCY_CLOCK_OR_LOAD,
-        Shown.FOLLOWED if by_clock and everywhere else Shown.TOGETHER,
-        Says.CLOCK_OR_LOAD,
-        [*own_load, *others, *load],
+    return Finding(
+        cells=change.cells,
+        shown=Shown.FOLLOWED if by_clock and everywhere else Shown.TOGETHER,
         needs={"another reason that all targets share": measured},
-        out=[excluded(Rival.ONE_OPERATOR, alike if everywhere else None)],
-        group=("machine", what),
+        out={Rival.ONE_OPERATOR: alike if everywhere else None},
+        seen=[*own_load, *others, *load],
         measured=measured,
-        what=what,
+        words={"how": "clock" if by_clock else "own" if own_load else "others" if others else "everywhere"},
     )
 
 
 def _busier_in_every_launch(change: TimeChange, kind: str, who: str) -> list[Seen]:
-    """Launches of both environments take turns: what is busy in all of one's and in none of the other's, be it other
-    processes or threads that a launch's own process has beside those that were called, came with it."""
+    """Return that it was. Launches of both environments take turns: what is busy in all of one's and in none of the
+    other's, be it other processes or threads that a launch's own process has beside those that were called, came with
+    it."""
     base, this = change.loads(kind)
     slower, faster = change.slower_first(base, this)
     if min(len(slower), len(faster)) < thresholds.FEWEST_LAUNCHES or min(slower) - max(faster) <= thresholds.BUSIER:
@@ -78,7 +65,7 @@ def _busier_in_every_launch(change: TimeChange, kind: str, who: str) -> list[See
 # -- threads ----------------------------------------------------------------------------------------------
 
 
-def thread_count(change: TimeChange) -> Cause | None:
+def thread_count(change: TimeChange) -> Finding | None:
     """By PyTorch's threads: fewer compute where it is slower, or more of them than there are processors take turns."""
     case = change.case
     one, two = change.threads
@@ -89,53 +76,39 @@ def thread_count(change: TimeChange) -> Cause | None:
             one, two = counts
     if not one or not two or one == two or change.at_work_alike:
         return None
-    most, shared = max(one, two), processors(case) or 0
-    fewer = (two < one) == (change.verdict == model.REGRESSED)
-    if not fewer and (not shared or most <= shared):
+    shared = processors(case) or 0
+    fewer = (two < one) == (change.sign > 0)
+    if not fewer and (not shared or max(one, two) <= shared):
         return None
     explained = max(one / two, two / one) * thresholds.THREADS_EXPLAIN
     within = all(max(ratio, 1 / ratio) <= explained for ratio in change.ratios)
-    where = apart(case.versions, number(one, "thread"), two)
-    return card_of_time(
-        change,
-        Kind.LATENCY_THREAD_COUNT,
-        Shown.FOLLOWED,
-        Says.FEWER_THREADS if fewer else Says.TOO_MANY_THREADS,
-        [Seen(text=where if fewer else f"{where}, for {shared} processors"), *differences_seen(case, of_threads=True)],
+    return Finding(
+        cells=change.cells,
+        shown=Shown.FOLLOWED,
         needs={"another reason beside the threads": fewer and within and change.around.alike},
-        group=("threads", str(one), str(two)),
-        here=number(two, "thread"),
-        compute="computes" if two == 1 else "compute",
-        before=one,
-        most=number(most, "thread"),
-        where=case.places[two > one],
-        processors=number(shared, "processor"),
+        differences=[each for each in case.differences if each.of_threads],
+        words={"how": "fewer" if fewer else "too many", "threads": (one, two), "processors": shared},
     )
 
 
-def lost_threads(change: TimeChange) -> Cause | None:
+def lost_threads(change: TimeChange) -> Finding | None:
     """As much processor time as before, by fewer processors at a time: what ran side by side runs one after the other,
     whatever number of threads PyTorch has. Not where the processors were taken by others."""
-    if change.busier("busy") or change.busier("steal"):
+    seen = [_fewer_at_work(change, cell) for cell in change.cells]
+    if change.busier("busy") or change.busier("steal") or not all(seen):
         return None
-    seen = [found for cell in change.cells if (found := _fewer_at_work(change, cell)) is not None]
-    if not seen or len(seen) < len(change.cells):
-        return None
-    return card_of_time(
-        change,
-        Kind.LATENCY_THREAD_COUNT,
-        Shown.TOGETHER,
-        Says.LOST_THREADS,
-        seen[:3],
-        out=[excluded(Rival.MACHINE, "other processes took no more of the machine")],
-        group=("threads at work", change.case.subject),
+    return Finding(
+        cells=change.cells,
+        shown=Shown.TOGETHER,
+        out={Rival.MACHINE: "other processes took no more of the machine"},
+        seen=seen[:3],
         measured=True,
-        fewer="fewer" if change.sign > 0 else "more",
+        words={"how": "lost"},
     )
 
 
 def _fewer_at_work(change: TimeChange, cell: CellFacts) -> Seen | None:
-    """What shows it of one cell: in every launch of the slower side fewer than in any of the other's."""
+    """Return what shows it of one cell: in every launch of the slower side fewer than in any of the other's."""
     sides, latency = change.at_work(cell), change.latency(cell)
     base_us, this_us = latency.baseline.median_us, latency.this.median_us
     if sides is None or not base_us or not this_us or base_us == this_us:
@@ -148,49 +121,44 @@ def _fewer_at_work(change: TimeChange, cell: CellFacts) -> Seen | None:
     fell = math.log(one / two) / math.log(ratio)
     if not thresholds.MOST <= fell <= 1 / thresholds.MOST or abs(math.log(ratio * two / one)) > thresholds.SAME_WORK:
         return None
-    text = (
-        f"its calls kept {apart(cell.versions, f'{one:.2f} processors busy', f'{two:.2f}')}; the processor time of a "
-        f"call is {ratio * two / one:.2f} times that of {cell.versions[0]}"
-    )
-    return cell.seen(text, latency.this.record)
+    busy = apart(cell.versions, f"{one:.2f} processors busy", f"{two:.2f}")
+    return cell.seen(f"its calls kept {busy}", latency.this.record)
 
 
-def starts_threads(change: TimeChange) -> Cause | None:
+def starts_threads(change: TimeChange) -> Finding | None:
     """Each call of the slower side starts threads: whoever else of its launches is slower, this is its own."""
-    seen = [_starts(change, cell) for cell in change.cells]
-    return _own_threads(change, [[each] for each in seen if each is not None]) if all(seen) else None
+    return _own_threads(change, [_starts(change, cell) for cell in change.cells])
 
 
-def more_threads(change: TimeChange) -> Cause | None:
+def more_threads(change: TimeChange) -> Finding | None:
     """The slower side's calls keep more processors busy than PyTorch has threads, or their threads come and go all the
     time, and the other's do not: threads of the kernel's own, which wait for each other."""
-    seen = [[s for rule in (_beyond, _restless) if (s := rule(change, cell)) is not None] for cell in change.cells]
-    return _own_threads(change, seen) if change.case.is_kernel and all(seen) else None
+    if not change.case.is_kernel:
+        return None
+    return _own_threads(change, [_beyond(change, cell) or _restless(change, cell) for cell in change.cells])
 
 
-def _own_threads(change: TimeChange, seen: list[list[Seen]]) -> Cause:
-    return card_of_time(
-        change,
-        Kind.LATENCY_THREAD_COUNT,
-        Shown.TOGETHER,
-        Says.OWN_THREADS,
-        [each for of_cell in seen[:3] for each in of_cell],
+def _own_threads(change: TimeChange, seen: list[Seen | None]) -> Finding | None:
+    if not all(seen):
+        return None
+    return Finding(
+        cells=change.cells,
+        shown=Shown.TOGETHER,
         needs={"it has more work to do, or waits for something else": None},
-        group=("threads of its own", change.case.subject),
-        where=change.case.places[change.sign > 0],
+        seen=seen[:3],
+        words={"how": "own"},
     )
 
 
-def _told_apart(change: TimeChange, cell: CellFacts, sides: Sides, text: str, form: str) -> Seen:
-    """One median a side, in a sentence that has {sides}."""
+def _told_apart(change: TimeChange, cell: CellFacts, sides: Sides, what: str, form: str) -> Seen:
     one, two = (format(statistics.median(side), form) for side in sides)
-    threads = f"PyTorch reports {number(change.same_threads or 0, 'thread')} in both"
-    sided = apart(cell.versions, text.format(one), two)
-    return cell.seen(f"{sided}; {threads}" if change.same_threads else sided, change.latency(cell).this.record)
+    threads = f"; PyTorch reports {count_of(change.same_threads, 'thread')} in both" if change.same_threads else ""
+    return cell.seen(f"{what}: {apart(cell.versions, one, two)}{threads}", change.latency(cell).this.record)
 
 
 def _beyond(change: TimeChange, cell: CellFacts) -> Seen | None:
-    """That one cell's calls keep more processors busy than PyTorch has threads, in every launch of one side only."""
+    """Return that one cell's calls keep more processors busy than PyTorch has threads, in every launch of one side
+    only."""
     sides, threads = change.at_work(cell), change.same_threads
     if sides is None or threads is None:
         return None
@@ -198,43 +166,37 @@ def _beyond(change: TimeChange, cell: CellFacts) -> Seen | None:
     beyond = thresholds.BEYOND_THREADS
     if min(slower) < (1 + beyond) * threads or max(faster) > (1 + beyond / 3) * threads:
         return None
-    return _told_apart(change, cell, sides, "its calls kept {} processors busy", ".2f")
+    return _told_apart(change, cell, sides, "processors that its calls kept busy", ".2f")
 
 
 def _starts(change: TimeChange, cell: CellFacts) -> Seen | None:
-    """That one cell's calls start threads, in every launch of the slower side at least twice as many as in any of the
-    other's, and not because the machine does."""
+    """Return that one cell's calls start threads, in every launch of the slower side at least twice as many as in any
+    of the other's, and not because the machine does: threads of other processes would meet other targets alike."""
     sides = change.of_calls(cell, lambda _, timing: timing.threads_started)
     if sides is None:
         return None
     slower, faster = change.slower_first(*sides)
-    least = max(thresholds.THREADS_STARTED, thresholds.THREADS_MORE * max(faster))
-    if min(slower) < least or not _by_itself(change, cell):
+    if min(slower) < max(thresholds.THREADS_STARTED, thresholds.THREADS_MORE * max(faster)):
         return None
-    return _told_apart(change, cell, sides, "each of its calls started {} threads", ",.0f")
-
-
-def _by_itself(change: TimeChange, cell: CellFacts) -> bool:
-    """Whether another target of the slower side's launches starts fewer threads in the same time: those of other
-    processes, which are counted too, would meet both alike."""
-    rates: dict[tuple[str, str], list[float]] = {}
+    rates: dict[bool, list[float]] = {True: [], False: []}
     for _, timing in change.timings(cell, change.slower_environment):
         if timing.threads_started is not None and timing.samples_us:
             rate = timing.threads_started / statistics.median(timing.samples_us)
-            rates.setdefault((timing.workload, timing.target), []).append(rate)
-    started = min(rates.get((cell.workload, cell.target), [0.0]))
-    others = [max(found) for (_, target), found in rates.items() if _another(target, cell)]
-    return not others or thresholds.THREADS_MORE * min(others) <= started
+            rates[_another(timing.target, cell)].append(rate)
+    if rates[True] and thresholds.THREADS_MORE * max(rates[True]) > min(rates[False], default=0.0):
+        return None
+    return _told_apart(change, cell, sides, "threads that each of its calls started", ",.0f")
 
 
 def _another(target: str, cell: CellFacts) -> bool:
-    """A target's backward pass by itself is no other target."""
+    """Return whether it is another target: a target's backward pass by itself is none."""
     return target.partition(protocol.BACKWARD)[0] != cell.target
 
 
 def _restless(change: TimeChange, cell: CellFacts) -> Seen | None:
-    """That one cell's threads leave their processors all the time, in every launch of one side, and in none of the
-    other's, nor in any other target's calls. What a variable tells threads to do while they wait is another matter."""
+    """Return that one cell's threads leave their processors all the time, in every launch of one side, and in none of
+    the other's, nor in any other target's calls. What a variable tells threads to do while they wait is another
+    matter."""
     sides, threads = change.of_calls(cell, lambda _, timing: timing.switches_per_ms), change.same_threads
     if sides is None or threads is None or change.case.variables:
         return None
@@ -246,14 +208,13 @@ def _restless(change: TimeChange, cell: CellFacts) -> Seen | None:
     ]
     if min(slower) < thresholds.RESTLESS or max((*faster, *others)) > thresholds.CALM:
         return None
-    text = "in each millisecond of its calls threads left their processors {} times"
-    return _told_apart(change, cell, sides, text, ".3g")
+    return _told_apart(change, cell, sides, "times that threads left their processors in each millisecond", ".3g")
 
 
 # -- operators --------------------------------------------------------------------------------------------
 
 
-def operator(change: TimeChange) -> Cause | None:
+def operator(change: TimeChange) -> Finding | None:
     case, cells = change.case, change.cells
     found = profiles(case, cells)
     if found is not None:
@@ -261,19 +222,16 @@ def operator(change: TimeChange) -> Cause | None:
     if case.is_kernel:
         return None
     moved = any(operators_moved(*cell.sides) for cell in cells)
-    operators = cells[0].sides[1].operators
-    return card_of_time(
-        change,
-        Kind.LATENCY_OPERATOR,
-        Shown.TOGETHER,
-        Says.ANOTHER_OPERATOR if moved else Says.SAME_OPERATOR,
-        [operators_seen(*cells[0].sides, case.versions)] if operators else [],
+    return Finding(
+        cells=cells,
+        shown=Shown.TOGETHER,
         needs={Rival.MACHINE: moved or change.around.steady},
-        group=("operator", *sorted(operator_names(operators))) if operators else (),
+        seen=[operators_seen(*cells[0].sides, case.versions)] if cells[0].sides[1].operators else [],
+        words={"named": (), "moved": moved, "operators": sorted(operator_names(cells[0].sides[1].operators))},
     )
 
 
-def _from_profile(change: TimeChange, found: Profiles) -> Cause | None:
+def _from_profile(change: TimeChange, found: Profiles) -> Finding | None:
     """The profile's own change must go the way of the measured one, or it explains nothing."""
     case, cell = change.case, found.cell
     total = sum(each.delta_us for each in found.changes)
@@ -290,47 +248,37 @@ def _from_profile(change: TimeChange, found: Profiles) -> Cause | None:
     if not leading or share < thresholds.MOST or (case.is_kernel and all(own(case, each) for each in leading)):
         return None
     agrees = measured is not None and 1 / thresholds.AGREES <= total / measured <= thresholds.AGREES
-    named = [(function_name(each.name), each.word, brief_time(each.delta_us, "+")) for each in leading]
-    medians = f", in the launches {_more(measured)}" if measured is not None else ""
     text = (
-        f"under the profiler, whose own cost is included, a call takes {_more(total)} than in "
-        f"{case.versions[0]}{medians}; the operators named make {min(share, 1):.0%} of the change under the profiler"
+        f"under the profiler, whose own cost is included, the time of a call changed by {brief_time(total, '+')}; the "
+        f"operators named make {min(share, 1):.0%} of that"
     )
-    cause = card_of_time(
-        change,
-        Kind.LATENCY_OPERATOR,
-        Shown.FOLLOWED,
-        Says.OPERATORS_OF_PROFILE,
-        [Seen(text=text, record=found.path), *lines_seen(case, cell)],
+    swapped = another_backend(case, cell)
+    chosen = None
+    if swapped is not None:
+        chosen = Finding(
+            cells=change.cells,
+            shown=Shown.TOGETHER,
+            kind=Kind.DEFAULT_BACKEND_MOVED,
+            seen=[Seen(text=f"by its profiles: {swapped.text}", record=swapped.record)],
+            words={"how": "chosen", "before": swapped.before, "here": swapped.here},
+        )
+    return Finding(
+        cells=change.cells,
+        shown=Shown.FOLLOWED,
         needs={
             "other operators": share >= thresholds.WHOLE,
             "what the profiler itself costs": agrees,
             Rival.MACHINE: change.around.alike < max(1, change.around.total),
         },
-        drawn=[profile_figure(found)],
-        group=("profile", *(name for name, _, _ in named)),
+        seen=[Seen(text=text, record=found.path)],
+        profiles=found,
+        lines=lines_run(case, cell),
         # The same operators, only slower, may be slowed by whatever else moved.
         measured=not all(each.alike for each in leading),
-        operators="; ".join(f"{name} {word} ({more} a call)" for name, word, more in named),
+        words={"named": [(function_name(each.name), each.word) for each in leading]},
+        details={"leading": leading, "moved": True},
+        also=chosen,
     )
-    swapped = another_backend(case, cell)
-    if swapped is None:
-        return cause
-    chosen = card_of_time(
-        change,
-        Kind.DEFAULT_BACKEND_MOVED,
-        Shown.TOGETHER,
-        Says.BACKEND_CHOSEN,
-        [Seen(text=f"by its profiles: {swapped.text}", record=swapped.record)],
-        group=("default", swapped.before, swapped.here),
-        before=swapped.before,
-        here=swapped.here,
-    )
-    return combined(cause, chosen)
-
-
-def _more(us: float) -> str:
-    return f"{brief_time(abs(us))} {'more' if us > 0 else 'less'}"
 
 
 def _change_us(latency: Latency) -> float | None:
@@ -338,7 +286,7 @@ def _change_us(latency: Latency) -> float | None:
     return this - base if base is not None and this is not None else None
 
 
-def many_small_calls(change: TimeChange) -> Cause | None:
+def many_small_calls(change: TimeChange) -> Finding | None:
     """The same work cut into many more calls, each of which does less: the time is that of calling."""
     found = profiles(change.case, change.cells)
     if found is None:
@@ -350,65 +298,52 @@ def many_small_calls(change: TimeChange) -> Cause | None:
         return None
     if longer / many > thresholds.SHORTER * shorter / few:
         return None
-    text = f"an operator takes {apart(change.case.versions, brief_time(before / one), brief_time(here / two))}"
-    how = Seen(text="each call of an operator takes less time than before", record=found.path)
-    return card_of_time(
-        change,
-        Kind.LATENCY_LAUNCH_OVERHEAD,
-        Shown.TOGETHER,
-        Says.MANY_SMALL_CALLS,
-        [found.cell.seen(text, found.path), *lines_seen(change.case, found.cell)],
-        out=[excluded(Rival.ONE_OPERATOR, how)],
-        drawn=[profile_figure(found)],
+    return Finding(
+        cells=change.cells,
+        shown=Shown.TOGETHER,
+        out={Rival.ONE_OPERATOR: "each call of an operator takes less time than before"},
+        profiles=found,
+        lines=lines_run(change.case, found.cell),
         measured=True,
-        before=f"{one:.0f}",
-        here=f"{two:.0f}",
-        graph=_in_replays(change),
+        words={"how": "many", "graph": _in_replays(change)},
+        details={"calls": (one, two)},
     )
 
 
 def _in_replays(change: TimeChange) -> str:
-    """Whether a CUDA graph, whose replays start nothing one by one, would take the time of starting away."""
+    """Return what a CUDA graph, whose replays start nothing one by one, makes of the change."""
     hot = [(cell.row.hot, cell.row.latency) for cell in change.cells if cell.row.hot is not None]
     if not hot or change.mode == model.BACKWARD or any(replayed.ratio is None for replayed, _ in hot):
-        return "The time goes into starting them."
-    if all(_still(replayed, cold) for replayed, cold in hot):
-        before = change.case.versions[0]
-        return f"The time goes into starting them: replays of a CUDA graph take as long as in {before}."
-    return f"Replays of a CUDA graph are {change.word} too: on the device itself so many small ones take longer."
+        return "not replayed"
+    return "still" if all(_still(replayed, cold) for replayed, cold in hot) else "moved"
 
 
-def launch_overhead_on_gpu(change: TimeChange) -> Cause | None:
+def launch_overhead_on_gpu(change: TimeChange) -> Finding | None:
     """Replays of a graph hold no launches: where they stand still and single calls moved, the call did."""
     cells = change.cells
     hot = [cell.row.hot for cell in cells if cell.row.hot is not None and _still(cell.row.hot, cell.row.latency)]
     if change.case.device != "cuda" or change.mode != model.COLD or not cells or len(hot) < len(cells):
         return None
-    evidence, shares = [], []
+    seen, shares = [], []
     for cell in cells:
         latency = cell.row.latency
         one, two = (side.gpu.enqueue_us if side.gpu else None for side in (latency.baseline, latency.this))
         if one is None or two is None:
             continue
         text = f"the host enqueues a call in {apart(cell.versions, brief_time(one), brief_time(two))}"
-        evidence.append(cell.seen(text, latency.this.record))
+        seen.append(cell.seen(text, latency.this.record))
         moved = _change_us(latency)
         if moved:
             shares.append((two - one) / moved)
     # More of it than moved explains nothing.
     enough = bool(shares) and thresholds.MOST <= statistics.median(shares) <= 1 / thresholds.MOST
-    ratios = listed(f"{each.ratio:.3f}\N{MULTIPLICATION SIGN}" for each in hot)
-    how = f"replays of a CUDA graph, which contain no launches, take {ratios} the time of {change.case.versions[0]}"
-    return card_of_time(
-        change,
-        Kind.LATENCY_LAUNCH_OVERHEAD,
-        Shown.FOLLOWED if enough else Shown.HINT,
-        Says.OVERHEAD_ON_GPU,
-        evidence[:4],
-        out=[excluded(Rival.ONE_OPERATOR, Seen(text=how, record=cells[0].row.latency.this.record))],
-        group=("overhead", change.case.subject),
+    return Finding(
+        cells=cells,
+        shown=Shown.FOLLOWED if enough else Shown.HINT,
+        out={Rival.ONE_OPERATOR: "replays of a CUDA graph, which contain no launches, take as long as before"},
+        seen=seen[:4],
         measured=enough,
-        part="the host's part of a call" if enough else "what surrounds a launch, or a cold cache",
+        words={"how": "host" if enough else "around"},
     )
 
 
@@ -418,7 +353,7 @@ def _still(hot: Latency, cold: Latency) -> bool:
     return abs(math.log(hot.ratio)) < thresholds.STILL * abs(math.log(cold.ratio))
 
 
-def launch_overhead_on_cpu(change: TimeChange) -> Cause | None:
+def launch_overhead_on_cpu(change: TimeChange) -> Finding | None:
     """About the same microseconds more for small problems and large: a call's own cost. Work would grow with them."""
     if change.case.device == "cuda" or change.mode == model.BACKWARD:
         return None
@@ -439,89 +374,59 @@ def launch_overhead_on_cpu(change: TimeChange) -> Cause | None:
     grown = thresholds.GROWS * more_us / small_us
     if not large or not constant or any((delta / size - grown) * change.sign > 0 for size, delta in large):
         return None
-    size, delta = large[-1]
-    changes = [f"{brief_time(more, '+')} of {brief_time(us)}" for us, more in ((small_us, more_us), (size, delta))]
-    return card_of_time(
-        change,
-        Kind.LATENCY_LAUNCH_OVERHEAD,
-        Shown.TOGETHER,
-        Says.OVERHEAD_ON_CPU,
-        [Seen(text=f"the change is {', and '.join(changes)}", record=change.latency(change.cells[0]).this.record)],
+    changes = [f"{brief_time(more, '+')} of {brief_time(us)}" for us, more in ((small_us, more_us), large[-1])]
+    return Finding(
+        cells=change.cells,
+        shown=Shown.TOGETHER,
         needs={Rival.MACHINE: change.around.steady},
-        group=("overhead", change.case.subject),
-        costs="more" if change.sign > 0 else "less",
+        seen=[Seen(text=f"the change is {', and '.join(changes)}")],
+        words={"how": "call"},
     )
 
 
 # -- the kernel's code, and what is left ------------------------------------------------------------------
 
 
-def code_text(case: CaseFacts) -> str:
-    """Return how a kernel's machine code changed."""
-    if case.build_differences:
-        return f"its build changed ({in_words(case.build_differences)})"
-    return f"its source compiles to other machine code in {case.places[1]}"
-
-
-def code(change: TimeChange) -> Cause | None:
+def code(change: TimeChange) -> Finding | None:
     """A kernel moved by itself, and its machine code with it."""
     case = change.case
     if not case.is_kernel or case.code.state != DIFFERS:
         return None
-    found = profiles(case, change.cells)
-    return card_of_time(
-        change,
-        Kind.BUILD_MOVED if case.build_differences else Kind.KERNEL_CODE_MOVED,
-        Shown.TOGETHER,
-        Says.CODE_OF_TIME,
-        [case.code.seen, *case.build_differences, *_wrong_output(change)],
+    return Finding(
+        cells=change.cells,
+        shown=Shown.TOGETHER,
+        kind=Kind.BUILD_MOVED if case.build_differences else Kind.KERNEL_CODE_MOVED,
         needs={Rival.MACHINE: change.around.steady},
-        drawn=[profile_figure(found)] if found is not None else (),
-        how=code_text(case),
+        profiles=profiles(case, change.cells),
+        code=True,
+        words={"how": "cost"},
     )
 
 
-def _wrong_output(change: TimeChange) -> list[Seen]:
-    for cell in change.cells:
-        latency = change.latency(cell)
-        if latency.this.wrong_output or latency.baseline.wrong_output:
-            why = latency.this.message or latency.baseline.message
-            text = "the output that was timed is wrong, so the time is not that of the problem"
-            return [Seen(text=text + (f": {why}" if why else ""), record=cell.record)]
-    return []
-
-
-def unexplained(change: TimeChange) -> Cause:
+def unexplained(change: TimeChange) -> Finding | None:
     case = change.case
     known = case.is_kernel and case.code.state == SAME
     why = "its machine code is the same" if known else "no profile of both environments shows which part of it"
-    return card_of_time(
-        change,
-        Kind.UNDECIDED,
-        Shown.NOT,
-        Says.UNEXPLAINED,
-        [*([case.code.seen] if case.is_kernel else []), *_wrong_output(change), *differences_seen(case)[:4]],
-        group=("unexplained", case.subject, why),
-        why=why,
+    return Finding(
+        cells=change.cells,
+        shown=Shown.NOT,
+        code=True,
+        differences=case.differences,
+        words={"verdict": "", "moved": False, "why": why},
     )
 
 
-def leaning(case: CaseFacts) -> Cause | None:
+def leaning(case: CaseFacts) -> Finding | None:
     """Times that lean one way and were not called: no cause is given, and nobody shall believe that they stood."""
     found = [(cell, latency) for cell in case.cells for latency in cell.row.timed if leans(latency)]
     if not case.is_kernel or not found:
         return None
-    cells = list(dict.fromkeys(cell for cell, _ in found))
+    cells = first_of([], found)
     most = max(len(latency.this.medians_us) for _, latency in found)
-    return card(
-        case,
-        Kind.UNDECIDED,
-        Shown.NOT,
-        Says.LEANING,
-        cells,
-        [cell.seen(latency.why, latency.this.record) for cell, latency in found[:4]],
-        about=About.LATENCY,
+    return Finding(
+        cells=cells,
+        shown=Shown.NOT,
+        seen=[cell.seen(latency.why, latency.this.record) for cell, latency in found[:4]],
         command=f"{case.command(cells)} --launches {max(20, 2 * most)}",
-        group=("leans",),
-        workloads=listed(cell.workload for cell in cells),
+        words={"leans": True},
     )

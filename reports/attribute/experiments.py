@@ -372,7 +372,7 @@ Checkers = tuple[CheckersRecord, str]  # and where it stands
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class Detection:
     """What one checker reported, in one environment."""
 
     environment: str
@@ -389,9 +389,9 @@ class Finding:
 TOOLS = {"out_of_bounds": ("memcheck", "address"), "race": ("racecheck", "thread"), "uninitialised": ("initcheck",)}
 
 
-def findings(checkers: Iterable[Checkers], kind: str) -> list[Finding]:
+def findings(checkers: Iterable[Checkers], kind: str) -> list[Detection]:
     return [
-        Finding(environment=record.environment, result=result, finding=finding, path=path)
+        Detection(environment=record.environment, result=result, finding=finding, path=path)
         for record, path in checkers
         for result in record.results
         for finding in result.findings

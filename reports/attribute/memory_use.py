@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from reports import model
 from reports.attribute import thresholds
-from reports.attribute.cards import Shown, card
 from reports.attribute.cases import CaseFacts
-from reports.attribute.causes import About, Cause, Figure, Kind, combined
+from reports.attribute.causes import Kind
 from reports.attribute.cells import CellFacts, operators_moved
-from reports.attribute.changes import of_package, others_too, pinned, put_where, sole, sole_of
-from reports.attribute.costs import code_text
-from reports.attribute.evidence import number
-from reports.attribute.figures import memory_figure, package_text
+from reports.attribute.changes import FOLLOWS, SOLE, others_too, package_finding, sole_of
+from reports.attribute.finding import Finding, Shown
 from reports.attribute.profiles import lines_run
 from reports.attribute.times import CALLED
 from reports.attribute.trials import Exchange, Follows
-from reports.attribute.words import Says
 from reports.compare.factors import DIFFERS, operators_seen
 from reports.compare.memory import has_ratio, memory_text
 from reports.model import Memory, Seen
-from reports.text import apart, bytes_text, ratios_text
+from reports.text import ratios_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +54,8 @@ class MemoryChange:
         return ((this.kept_bytes or 0.0) - (base.kept_bytes or 0.0)) / peaks >= thresholds.MOST if peaks else False
 
 
-def memory_causes(cases: Sequence[CaseFacts]) -> list[Cause]:
-    """One for each group of a case's rows that were called in the same direction."""
+def memory_changes(cases: Sequence[CaseFacts]) -> list[MemoryChange]:
+    """Return one for each group of a case's rows that were called in the same direction."""
     found = []
     for case in cases:
         if case.alone or case.rows[0].control:
@@ -75,14 +70,13 @@ def memory_causes(cases: Sequence[CaseFacts]) -> list[Cause]:
             cells = tuple(cell for cell in case.cells if cell.row.memory.verdict == verdict)
             if cells:
                 steady, cured = others.count(model.PASS), _cured(case, cells, cases)
-                change = MemoryChange(case=case, verdict=verdict, cells=cells, steady=steady, cured=cured)
-                found.append(_of_package(change) or _memory_cause(change))
+                found.append(MemoryChange(case=case, verdict=verdict, cells=cells, steady=steady, cured=cured))
     return found
 
 
 def _cured(case: CaseFacts, cells: Sequence[CellFacts], cases: Sequence[CaseFacts]) -> tuple[Exchange, str] | None:
-    """By environments of this one's PyTorch, with one package in another version, in which the same cells did not
-    move."""
+    """Return the package of which another version, with this environment's PyTorch, leaves the same cells unmoved, and
+    the environment that has it."""
     wanted = {cell.workload for cell in cells}
     for other in cases:
         if (other.subject, other.device) == (case.subject, case.device) and other.environment != case.environment:
@@ -93,113 +87,79 @@ def _cured(case: CaseFacts, cells: Sequence[CellFacts], cases: Sequence[CaseFact
     return None
 
 
-def _memory_cause(change: MemoryChange) -> Cause:
-    case, cells = change.case, change.cells
+def memory_finding(change: MemoryChange) -> Finding:
+    """Return what the records show of a change: a package, the kernel's code, the lines of its file, an operator; or
+    nothing."""
+    case = change.case
+    found = _of_package(change)
+    if found is not None:
+        return found
     if case.is_kernel:
         return _of_code(change) if case.code.state == DIFFERS else _of_file(change)
-    sides = cells[0].sides
+    sides = change.cells[0].sides
     known = all(side.operators for side in sides)
     if not known and not case.is_operator:
-        return _of_memory(change, Shown.NOT, Says.MEMORY_UNEXPLAINED)
-    moved = known and any(operators_moved(*cell.sides) for cell in cells)
-    says = Says.MEMORY_OPERATOR if moved else Says.MEMORY_OF_IMPLEMENTATION
+        return Finding(cells=change.cells, shown=Shown.NOT, words={"how": ""})
+    moved = known and any(operators_moved(*cell.sides) for cell in change.cells)
     alike = not case.variables and not any(each.of_threads for each in case.differences)
-    seen = [operators_seen(*sides, case.versions)] if known else []
-    return _of_memory(change, Shown.TOGETHER, says, *seen, needs={"variables and threads": moved or alike})
+    return Finding(
+        cells=change.cells,
+        shown=Shown.TOGETHER,
+        needs={"variables and threads": moved or alike},
+        seen=[operators_seen(*sides, case.versions)] if known else [],
+        words={"how": "another operator" if moved else "operator"},
+    )
 
 
-def _of_package(change: MemoryChange) -> Cause | None:
+def _of_package(change: MemoryChange) -> Finding | None:
     """Memory that goes with a package, whichever PyTorch it is with; and where the run has environments of one PyTorch
     that differ in that package only."""
-    case = change.case
-    package = sole(case)
+    case, cells, worse = change.case, list(change.cells), change.verdict == model.REGRESSED
+    package = sole_of(*case.stacks, case.device)
     if package is not None:
-        needs = others_too(package)
-        return _with_package(change, package, Shown.FOLLOWED, Says.MEMORY_OF_SOLE_PACKAGE, [], needs)
-    timed = [(cell, each) for cell in change.cells for each in cell.exchanges if each.timed]
+        return package_finding(case, (cells[0], package), "memory", SOLE, others_too(package), cells, pinned=worse)
+    timed = [(cell, each) for cell in cells for each in cell.exchanges if each.timed]
     least = case.evidence.run.thresholds.memory
     found = [(cell, each) for cell, each in timed if each.memory_follows(least) is Follows.FACTOR]
     if found:
-        cell, exchange = found[0]
-        one: dict[str, object] = {
-            "another package": not exchange.is_one_way and len({each.package for _, each in found}) == 1
-        }
-        seen = [cell.seen(put_where(exchange, case), exchange.path)]
-        return _with_package(change, exchange, Shown.FOLLOWED, Says.MEMORY_OF_PACKAGE, seen, one)
+        alone = not found[0][1].is_one_way and len({each.package for _, each in found}) == 1
+        return package_finding(case, found[0], "memory", FOLLOWS, {"another package": alone}, cells, pinned=worse)
     if change.cured is None:
         return None
     package, where = change.cured
-    with_it = package_text(package.package, package.versions[1])
-    text = f"with {with_it} in its place, in {where}, its calls need as much as before"
-    fix = pinned(package.package, package.versions[1]) if change.verdict == model.REGRESSED else ""
-    return _with_package(change, package, Shown.TOGETHER, Says.MEMORY_CURED, [Seen(text=text)], {}, fix=fix)
+    two = package.versions[1]
+    return Finding(
+        cells=cells,
+        shown=Shown.TOGETHER,
+        kind=Kind.COMPONENT_MOVED,
+        fix=f"pin {package.package}=={two} (packages, in matrix.yaml)" if two and worse else "",
+        seen=[Seen(text=f"with {two or 'none'} in its place, in {where}, its calls need as much as before")],
+        words={"how": "cured", "what": "memory", "versions": (package.package, *package.versions)},
+        details={"package": package, "is_one_way": False},
+    )
 
 
-def _with_package(
-    change: MemoryChange,
-    package: Exchange,
-    shown: Shown,
-    says: Says,
-    seen: Sequence[Seen],
-    needs: dict[str, object],
-    **names: str,
-) -> Cause:
-    named = {**of_package(change.case, package, change.cells[0], "latency", change.verdict), **names, "command": ""}
-    return _of_memory(change, shown, says, *seen, kind=Kind.COMPONENT_MOVED, needs=needs, **named)
-
-
-def _of_file(change: MemoryChange) -> Cause:
+def _of_file(change: MemoryChange) -> Finding:
     """A kernel whose machine code stayed, or that has none: a Python file may do otherwise by its own choice, which
     shows where other lines of it ran, or call operators of PyTorch's that do."""
-    case = change.case
-    lines = next((found for cell in change.cells if (found := lines_run(case, cell)) is not None), None)
+    lines = next((found for cell in change.cells if (found := lines_run(change.case, cell)) is not None), None)
     if lines is None or (not any(lines.alone) and lines.asking() is not None):
-        return _of_memory(change, Shown.NOT, Says.MEMORY_UNEXPLAINED)
-    says = Says.MEMORY_OF_LINES if any(lines.alone) else Says.MEMORY_OF_OPERATORS
-    return _of_memory(change, Shown.TOGETHER, says, *lines.seen, needs={"variables": not case.variables})
+        return Finding(cells=change.cells, shown=Shown.NOT, words={"how": ""})
+    return Finding(
+        cells=change.cells,
+        shown=Shown.TOGETHER,
+        needs={"variables": not change.case.variables},
+        lines=lines,
+        words={"how": "lines" if any(lines.alone) else "called"},
+    )
 
 
-def _of_code(change: MemoryChange) -> Cause:
+def _of_code(change: MemoryChange) -> Finding:
     """A kernel's machine code moved too. Where other targets of the same launches need what they did, it is not what
     all of them run in."""
-    case = change.case
-    needs: dict[str, object] = {"what all targets run in": change.steady, "variables": not case.variables}
-    seen, how = [case.code.seen, *case.build_differences], code_text(case)
-    lead = _of_memory(change, Shown.TOGETHER, Says.MEMORY_OF_CODE, *seen, needs=needs, how=how)
-    if not case.build_differences:
+    needs: dict[str, object] = {"what all targets run in": change.steady, "variables": not change.case.variables}
+    lead = Finding(cells=change.cells, shown=Shown.TOGETHER, needs=needs, code=True, words={"how": "code"})
+    if not change.case.build_differences:
         return lead
-    of_build = _of_memory(change, Shown.TOGETHER, Says.MEMORY_OF_CODE, kind=Kind.BUILD_MOVED, needs=needs, how=how)
-    return combined(lead, of_build)
-
-
-def _of_memory(
-    change: MemoryChange, shown: Shown, says: Says, *seen: Seen, kind: Kind = Kind.MEMORY_USE, **names: Any
-) -> Cause:
-    case, cells = change.case, change.cells
-    evidence = [cell.seen(cell.row.memory.why, cell.row.memory.this.record) for cell in cells[:3]]
-    base, this = change.most.baseline, change.most.this
-    for read, what in (
-        ("kept_bytes", "kept when the calls were over"),
-        ("reserved_bytes", "reserved by PyTorch's allocator"),
-        ("outside_bytes", "taken outside of it"),
-    ):
-        one, two = getattr(base, read), getattr(this, read)
-        if one is not None and two is not None:
-            text = f"{what}: {apart(case.versions, bytes_text(one), bytes_text(two))}"
-            evidence.append(cells[0].seen(text, this.record))
-    if change.steady:
-        evidence.append(Seen(text=f"as much memory as before: {number(change.steady, 'row')} of other targets"))
-    drawn: list[Figure | None] = [memory_figure(case.versions, cells)]
-    return card(
-        case,
-        kind,
-        shown,
-        says,
-        cells,
-        [*evidence, *seen],
-        about=About.MEMORY,
-        ratio=change.most.ratio or 1.0,
-        drawn=drawn,
-        uses=change.uses,
-        **{**names, "command": f"{case.command(cells)} --fresh"},
-    )
+    build = replace(lead, kind=Kind.BUILD_MOVED, words={"how": "memory"})
+    return replace(lead, also=build)

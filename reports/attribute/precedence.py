@@ -1,107 +1,23 @@
-"""Which rules there are, which of two causes leads, and what becomes of the causes of one case. Pure.
+"""Which of two causes leads, and what becomes of the causes of one case. Pure.
 
 Rules do not know of each other. Which of two says more of the same fault is said here and nowhere else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from reports.attribute import causes, changes, costs, faults, operators, ranges, refusals, verdicts
+from reports.attribute import causes, changes, costs, verdicts
+from reports.attribute.cards import card
 from reports.attribute.cases import CaseFacts
 from reports.attribute.causes import Cause, Grade, Kind, combined, rank, worse
 from reports.attribute.grades import OF_OUTPUTS, graded
-from reports.attribute.times import TimeChange, time_changes
+from reports.attribute.memory_use import memory_changes, memory_finding
+from reports.attribute.table import ROWS, TIME_ROWS
+from reports.attribute.times import time_changes
 from reports.attribute.trials import Follows
 from reports.compare.factors import SAME
-
-Rule = Callable[[CaseFacts], Cause | None]
-
-RULES: tuple[Rule, ...] = (
-    faults.wrong_stream,
-    changes.inputs_moved,
-    changes.broken_environment,
-    refusals.does_not_load,
-    refusals.does_not_build,
-    refusals.build_failed,
-    changes.code_moved,
-    changes.environment_confounder,
-    changes.component_moved,
-    changes.sole_package,
-    changes.compiled_code_moved,
-    faults.out_of_bounds,
-    faults.uninitialised_shared,
-    faults.uninitialised_global,
-    faults.uninitialised_host,
-    faults.race,
-    faults.not_repeatable,
-    faults.writes_inputs,
-    faults.drawn_once,
-    faults.predecessor,
-    faults.keeps_state,
-    changes.reference_moved_under,
-    changes.default_moved_under,
-    changes.reference_moved,
-    changes.default_moved,
-    operators.reference_inside,
-    operators.backend_named,
-    operators.moved_with_model,
-    operators.model_draws,
-    refusals.unsupported,
-    refusals.refused_by_itself,
-    refusals.refused_by_error,
-    refusals.own_error,
-    refusals.raises_on_one_side,
-    operators.chosen_by_version,
-    operators.other_lines_run,
-    operators.draws_otherwise,
-    operators.made_of_operators,
-    changes.variables_decide,
-    ranges.range_overflow,
-    ranges.right_when_smaller,
-    ranges.masked_by_inputs,
-    ranges.right_when_upcast,
-    ranges.tolerance_too_tight,
-    ranges.tolerance_too_loose,
-    verdicts.stops_everywhere,
-    verdicts.wrong_everywhere,
-)
-
-# A rule of the left does not count where one of the right gave a cause: that says which operator, or what else, it was.
-NEARER: dict[Rule, tuple[Rule, ...]] = {
-    operators.made_of_operators: (
-        changes.reference_moved_under,
-        changes.default_moved_under,
-        operators.reference_inside,
-        operators.moved_with_model,
-        operators.draws_otherwise,
-        operators.other_lines_run,
-        operators.chosen_by_version,
-        changes.compiled_code_moved,
-    ),
-    # Its code is not the same where other code was generated for it.
-    changes.environment_confounder: (operators.chosen_by_version, changes.compiled_code_moved),
-    operators.other_lines_run: (operators.chosen_by_version,),
-    changes.reference_moved: (changes.compiled_code_moved,),
-    ranges.right_when_upcast: (ranges.right_when_smaller,),
-}
-
-# Of a time the first rule that gives a cause counts: a machine that moved moves operators too.
-OF_TIME: tuple[Callable[[TimeChange], Cause | None], ...] = (
-    changes.component_of_time,
-    costs.thread_count,
-    costs.starts_threads,
-    costs.clock_or_load,
-    changes.sole_package_of_time,
-    costs.lost_threads,
-    costs.more_threads,
-    costs.many_small_calls,
-    costs.launch_overhead_on_gpu,
-    costs.launch_overhead_on_cpu,
-    costs.operator,
-    costs.code,
-)
 
 # A cause of the left explains the right away on the rows that both have: it says more of the same fault.
 FAILS_ALWAYS = (Kind.WRONG_EVERYWHERE,)
@@ -132,9 +48,13 @@ EXPLAINS = {
 
 
 def causes_given(case: CaseFacts) -> list[Cause]:
-    """By the rules, without what a nearer one makes void."""
-    given = {rule: cause for rule in RULES if (cause := rule(case)) is not None}
-    return [cause for rule, cause in given.items() if not any(other in given for other in NEARER.get(rule, ()))]
+    """Return those of the rules, without what a nearer one makes void."""
+    given = {row.rule: (row, found) for row in ROWS if row.is_asked(case) and (found := row.rule(case)) is not None}
+    return [
+        card(case, row.kind, found)
+        for row, found in given.values()
+        if not any(nearer in given for nearer in row.nearer)
+    ]
 
 
 def explained_by(cause: Cause, other: Cause, case: CaseFacts) -> bool:
@@ -151,16 +71,16 @@ def explained_by(cause: Cause, other: Cause, case: CaseFacts) -> bool:
 
 
 def excluded_by(cause: Cause, other: Cause) -> bool:
-    """Whether another cause of the same rows, better shown, rests on an observation that excludes this one."""
+    """Return whether another cause of the same rows, better shown, rests on an observation that excludes this one."""
     excluded = {name for each in other.ruled_out for name in each.causes}
     surer = cause.grade != other.grade and worse(cause.grade, other.grade) == cause.grade
     return surer and cause.cause in excluded and bool(set(cause.rows) & set(other.rows))
 
 
 def _fault_is_not_why(cause: Cause, found: Sequence[Cause], case: CaseFacts) -> bool:
-    """Whether an access out of bounds is not why the result moved. A variable that a thread meets too late is what a
-    race makes of it. And where another build of the same sources was seen to bring the failure, wherever it ran, an
-    access that a checker names is there; only one that the outputs were seen to follow is shown to be what fails."""
+    """Return whether an access out of bounds is not why the result moved. A variable that a thread meets too late is
+    what a race makes of it. And where another build of the same sources was seen to bring the failure, wherever it ran,
+    an access that a checker names is there; only one that the outputs were seen to follow is shown to be what fails."""
     if cause.cause != Kind.OUT_OF_BOUNDS:
         return False
     proven = {other.cause for other in found if other.grade == Grade.PROVEN}
@@ -171,15 +91,16 @@ def _fault_is_not_why(cause: Cause, found: Sequence[Cause], case: CaseFacts) -> 
 
 
 def _chosen_for_nothing(cause: Cause, found: Sequence[Cause]) -> bool:
-    """A backend that may have been chosen, or one that was while PyTorch's others had no code for the call either."""
+    """Return whether a backend only may have been chosen, or was while PyTorch's others had no code for the call
+    either."""
     refused = any((each.cause, each.grade) == (Kind.UNSUPPORTED_COMBINATION, Grade.PROVEN) for each in found)
     weak = cause.grade == Grade.POSSIBLE or (cause.grade == Grade.LIKELY and refused)
     return cause.cause == Kind.DEFAULT_BACKEND_MOVED and weak
 
 
 def place(cause: Cause, found: Sequence[Cause], case: CaseFacts) -> int:
-    """A reference that moved under a kernel that did not leads where agreement fell, and comes last where it rose: then
-    it is no reason to look for one, and what is wrong is."""
+    """Return 0 for what leads, 2 for what comes last, else 1. A reference that moved under a kernel that did not leads
+    where agreement fell, and comes last where it rose: then it is no reason to look for one, and what is wrong is."""
     if cause.cause in OF_OUTPUTS and cause.grade == Grade.POSSIBLE and case.variables_matter:
         return 2  # it was not told apart from the variables, which were found to matter
     if cause.cause in causes.MEMORY and case.fault_comes_with_variables:
@@ -198,31 +119,31 @@ def place(cause: Cause, found: Sequence[Cause], case: CaseFacts) -> int:
 
 
 def correctness_causes(case: CaseFacts) -> list[Cause]:
-    """Leads with their parts, most important first. What no rule explains is undecided. Where the versions compute
-    different things, only a fault that the kernel has in any version is told beside that."""
+    """Return leads with their parts, most important first. What no rule explains is undecided. Where the versions
+    compute different things, only a fault that the kernel has in any version is told beside that."""
     other = tuple(row for row in case.rows if changes.concerns(row))
     if other:
         rest = tuple(row for row in case.rows if row not in other)
         changed = CaseFacts(case.evidence, other)
         own = [graded(changed, cause) for cause in causes_given(changed) if cause.cause in OWN_FAULTS]
-        lead = changes.meaning_changed(changed)
+        lead = card(changed, Kind.MEANING_CHANGED, changes.meaning_changed(changed))
         return [*_joined(changed, [lead, *own]), *(correctness_causes(CaseFacts(case.evidence, rest)) if rest else [])]
     by_variables = case.variables_follow is Follows.FACTOR
     found = [graded(case, c) for c in causes_given(case) if not (c.cause in OF_OUTPUTS and by_variables)]
     found = [cause for cause in found if not any(explained_by(cause, other, case) for other in found)]
     found = [cause for cause in found if not any(excluded_by(cause, other) for other in found)]
     explained = {row for cause in found for row in cause.rows}
-    if (undecided := verdicts.undecided(case)) is not None:
-        open_rows = set(undecided.rows) - explained
-        left = tuple(cell.row for cell in case.cells if cell.row.id in open_rows)
-        found += [verdicts.undecided(CaseFacts(case.evidence, left)) or undecided] if left else []
-    harmless = all(cause.cause in causes.REFERENCES for cause in found)
-    healthy = [cause for cause in [verdicts.nothing_moved(case)] if harmless and cause is not None]
-    return [*_joined(case, found), *healthy]
+    open_question = verdicts.undecided(case)
+    left = tuple(cell.row for cell in open_question.cells if cell.row.id not in explained) if open_question else ()
+    if open_question and left:
+        part = CaseFacts(case.evidence, left)
+        found.append(card(part, Kind.UNDECIDED, verdicts.undecided(part) or open_question))
+    healthy = verdicts.nothing_moved(case) if all(cause.cause in causes.REFERENCES for cause in found) else None
+    return [*_joined(case, found), *([card(case, Kind.NOTHING_MOVED, healthy)] if healthy is not None else [])]
 
 
 def _joined(case: CaseFacts, found: Sequence[Cause]) -> list[Cause]:
-    """Causes that share rows become one with parts. A reference that moved under a kernel that did not leads: the
+    """Return causes that share rows as one with parts. A reference that moved under a kernel that did not leads: the
     kernel's own fault is then the part that was there before."""
     leads: list[Cause] = []
     for cause in sorted(found, key=lambda cause: (place(cause, found, case), rank(cause))):
@@ -242,9 +163,21 @@ def _joined(case: CaseFacts, found: Sequence[Cause]) -> list[Cause]:
 
 
 def time_causes(cases: Sequence[CaseFacts]) -> list[Cause]:
-    """One cause for each group of a case's rows that were called in the same direction."""
+    """Return one cause for each group of a case's rows that were called in the same direction."""
     found = []
     for change in time_changes(cases):
-        given = (cause for rule in OF_TIME if (cause := rule(change)) is not None)
-        found.append(graded(change.case, next(given, None) or costs.unexplained(change), change))
+        given = ((kind, made) for rule, kind in TIME_ROWS if (made := rule(change)) is not None)
+        kind, made = next(given)
+        found.append(graded(change.case, card(change.case, kind, made, change), change))
     return found
+
+
+def memory_causes(cases: Sequence[CaseFacts]) -> list[Cause]:
+    changes_of_memory = memory_changes(cases)
+    return [card(each.case, Kind.MEMORY_USE, memory_finding(each), each) for each in changes_of_memory]
+
+
+def leaning_causes(cases: Sequence[CaseFacts]) -> list[Cause]:
+    """Return that times lean one way and were not called."""
+    found = ((case, costs.leaning(case)) for case in cases)
+    return [card(case, Kind.UNDECIDED, leaning) for case, leaning in found if leaning is not None]

@@ -39,3 +39,4 @@ STILL = 0.3  # of the change of single calls, as logarithms: replays that moved 
 LARGER = 4.0  # times the smallest problem's time: a large problem
 CONSTANT = 1.5  # times the smallest problem's change: as much for all of them
 GROWS = 0.5  # of the smallest problem's relative change: work grows with the problem, a call's cost does not
+APART = 1.05  # of two ratios: the second is told where it says something else

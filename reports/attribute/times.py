@@ -9,18 +9,20 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
 from harness.schema.records import LaunchRecord, TargetTiming
+from harness.schema.run_records import RunRecord
 from harness.worker import protocol
 from reports import model
 from reports.attribute import thresholds
 from reports.attribute.cases import CaseFacts
 from reports.attribute.cells import CellFacts
-from reports.model import Comparison, Latency
+from reports.model import Comparison, Latency, Seen
+from reports.text import apart, matrix_command
 
 CALLED = (model.REGRESSED, model.IMPROVED)
 Side = TypeVar("Side")
@@ -81,7 +83,20 @@ class TimeChange:
         hot = [cell.row.modes[model.HOT] for cell in self.cells if model.HOT in cell.row.modes]
         return [each.ratio for each in hot if each.verdict == self.verdict and each.ratio]
 
+    @property
+    def replays_differ(self) -> bool:
+        """Whether the ratios of replays say something else than those of single calls."""
+        if self.mode != model.COLD or not self.of_replays:
+            return False
+        return not 1 / thresholds.APART < max(self.of_replays) / max(self.ratios) < thresholds.APART
+
     # -- the machine ------------------------------------------------------------------------------------------
+
+    @property
+    def clock_told(self) -> bool:
+        """Whether the clock of the first cell's launches changed by what a card mentions."""
+        moved = clock_ratio(self.cells[0].row.latency)
+        return self.cells[0].row.hot is not None and moved is not None and abs(moved - 1) > thresholds.CLOCK_TOLD
 
     @property
     def clock(self) -> float:
@@ -103,6 +118,21 @@ class TimeChange:
         base, this = self.loads(kind)
         moved = statistics.median(this) - statistics.median(base) if base and this else 0.0
         return moved * self.sign > thresholds.BUSIER
+
+    @cached_property
+    def loads_seen(self) -> list[Seen]:
+        """Where the machine was busier, or its processors' clock lower, in the launches of the slower side."""
+        seen, versions = [], self.case.versions
+        for kind, who in (("busy", "other processes used"), ("steal", "other machines on its host took")):
+            if self.busier(kind):
+                one, two = map(statistics.median, self.loads(kind))
+                seen.append(Seen(text=f"{who} {apart(versions, f'{one:.0%} of the machine', f'{two:.0%}')}"))
+        base, this = self.loads("clock")
+        if base and this:
+            one, two = statistics.median(base), statistics.median(this)
+            if (two / one - 1) * self.sign < -thresholds.CLOCK_MOVED:
+                seen.append(Seen(text=f"the processor ran at {apart(versions, f'{one:.0f} MHz', f'{two:.0f}')}"))
+        return seen
 
     # -- threads ----------------------------------------------------------------------------------------------
 
@@ -217,7 +247,7 @@ def leans(latency: Latency) -> bool:
 
 def time_changes(cases: Sequence[CaseFacts]) -> list[TimeChange]:
     """One for each group of a case's rows that were called in the same direction."""
-    counted = _count([cell.row for case in cases for cell in case.cells])
+    rows = [cell.row for case in cases for cell in case.cells]
     found = []
     for case in cases:
         if case.alone or case.rows[0].control:
@@ -228,7 +258,7 @@ def time_changes(cases: Sequence[CaseFacts]) -> list[TimeChange]:
             if latency.verdict in CALLED:
                 groups.setdefault((latency.verdict, mode), []).append(cell)
         for (verdict, mode), cells in groups.items():
-            around = _around(counted.get((case.environment, case.device, mode), Counted()), case, verdict)
+            around = _around(rows, case, mode, verdict)
             found.append(TimeChange(case=case, verdict=verdict, mode=mode, cells=tuple(cells), around=around))
     return found
 
@@ -239,40 +269,36 @@ def leading(row: Comparison) -> tuple[str, Latency]:
     return next(called, (model.COLD, row.latency))
 
 
-Subject = tuple[str, str]  # kind and name
-
-
-class Counted:
-    """Verdicts on the times of one environment, device and mode, of all targets and of each."""
-
-    def __init__(self) -> None:
-        self.verdicts: Counter[str] = Counter()
-        self.of: dict[Subject, Counter[str]] = {}
-        self.ratios: list[float] = []
-
-    @cached_property
-    def median_ratio(self) -> float:
-        return statistics.median(self.ratios) if self.ratios else 1.0
-
-
-def _count(rows: Sequence[Comparison]) -> dict[tuple[str, str, str], Counted]:
-    found: dict[tuple[str, str, str], Counted] = {}
-    for row in rows:
-        for mode, latency in row.modes.items():
-            if latency.ratio is not None:
-                counted = found.setdefault((row.environment, row.device, mode), Counted())
-                counted.verdicts[latency.verdict] += 1
-                counted.of.setdefault((row.kind, row.target), Counter())[latency.verdict] += 1
-                counted.ratios.append(latency.ratio)
-    return found
-
-
-def _around(counted: Counted, case: CaseFacts, verdict: str) -> Neighbours:
-    others = counted.verdicts - counted.of.get((case.rows[0].kind, case.rows[0].target), Counter())
+def _around(rows: Sequence[Comparison], case: CaseFacts, mode: str, verdict: str) -> Neighbours:
+    subject = case.rows[0].kind, case.rows[0].target
+    timed = [
+        (row, row.modes[mode])
+        for row in rows
+        if (row.environment, row.device) == (case.environment, case.device) and mode in row.modes
+    ]
+    ratios = [latency.ratio for _, latency in timed if latency.ratio is not None]
+    others = [latency for row, latency in timed if latency.ratio is not None and (row.kind, row.target) != subject]
+    verdicts = Counter(latency.verdict for latency in others)
     return Neighbours(
-        total=others.total(),
-        alike=others[verdict],
-        steady=others[model.PASS],
-        against=sum(count for other, count in others.items() if other in CALLED and other != verdict),
-        median_ratio=counted.median_ratio,
+        total=len(others),
+        alike=verdicts[verdict],
+        steady=verdicts[model.PASS],
+        against=sum(verdicts[other] for other in CALLED if other != verdict),
+        median_ratio=statistics.median(ratios) if ratios else 1.0,
     )
+
+
+FEWEST, ENOUGH = 2, 10  # launches of which nothing can be said, and what they are by default
+
+
+def launches_command(run: RunRecord, kernel: str, device: str, timed: Iterable[Latency]) -> str:
+    """Return the launches that would decide times which are undecided; empty where nobody can tell how many."""
+    timed = list(timed)
+    needed = [each.launches_needed for each in timed if each.launches_needed]
+    undecided = [each for each in timed if each.verdict == model.UNDECIDED]
+    if any(len(side.blocks) < FEWEST for each in undecided for side in (each.baseline, each.this)):
+        needed.append(ENOUGH)
+    if not needed:
+        return ""
+    both = " (for each of the two runs, then compare them again)" if run.sides else ""
+    return f"{matrix_command(run.command, kernel=kernel, device=device)} --launches {max(needed)}{both}"

@@ -181,6 +181,11 @@ class Exchange:
     run: str = ""
 
     @property
+    def runtimes(self) -> list[str]:
+        """The runtime libraries that were loaded beside object code."""
+        return [name for ran in self.cells.values() for name in ran.runtime.split(", ") if name]
+
+    @property
     def places(self) -> list[tuple[str, str]]:
         """(home, level): the baseline's level in both homes, then the other's."""
         return [(home, level) for level in (self.base, self.this) for home in (self.base, self.this)]

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from harness.worker import protocol
 from reports import model
-from reports.attribute import figures, thresholds
-from reports.attribute.cards import Shown, card, excluded, launches_command
+from reports.attribute import thresholds
 from reports.attribute.cases import CaseFacts
-from reports.attribute.causes import Cause, Kind, Rival
+from reports.attribute.causes import Rival
 from reports.attribute.cells import INDEPENDENT, CellFacts
-from reports.attribute.evidence import became, lengths_seen, listed, number, recipes_seen, was_so
-from reports.attribute.experiments import Conditions, LengthTrials
-from reports.attribute.times import CALLED
-from reports.attribute.words import Says
+from reports.attribute.experiments import Conditions
+from reports.attribute.finding import Finding, Shown
+from reports.attribute.times import CALLED, launches_command
+from reports.attribute.wording import listed
 from reports.compare.correctness import FAILED
 from reports.compare.factors import DIFFERS, SAME, UNKNOWN, operators_seen
 from reports.compare.rows import memory_moved
@@ -20,30 +19,18 @@ from reports.model import Seen
 from reports.text import change_text
 
 
-def stops_everywhere(case: CaseFacts) -> Cause | None:
+def stops_everywhere(case: CaseFacts) -> Finding | None:
     """It does not end as it should on either side."""
     told = [*case.own_errors, *case.unbuilt]
     cells = [cell for cell in case.cells if cell.stops_everywhere and cell not in told]
-    if not cells or case.alone or any(cell.always_wrong for cell in case.cells):
+    if not cells or any(cell.always_wrong for cell in case.cells):
         return None
-    stopped = cells[0].sides[1]
-    return card(
-        case,
-        Kind.WRONG_EVERYWHERE,
-        Shown.TOGETHER,
-        Says.STOPS_EVERYWHERE,
-        cells,
-        [*(cell.why for cell in cells[:4]), *map(lengths_seen, _sized(cells)[:2])],
-        group=("stopped", case.kernel, stopped.status),
-        message=stopped.message or "it fails in both",
-    )
+    message = cells[0].sides[1].message or "it fails in both"
+    words = {"message": message, "right": ""}
+    return Finding(cells=cells, shown=Shown.TOGETHER, lengths=case.lengths_of(cells), words=words)
 
 
-def _sized(cells: list[CellFacts]) -> list[LengthTrials]:
-    return [each for cell in cells for each in cell.lengths[-1:] if each.right or each.wrong]
-
-
-def wrong_everywhere(case: CaseFacts) -> Cause | None:
+def wrong_everywhere(case: CaseFacts) -> Finding | None:
     """The baseline is wrong in the same way: the upgrade did not do it. That is shown; that the algorithm is what is
     wrong, and no fault that the experiments did not think of, is all that is left, and never proven."""
     cells = [cell for cell in case.cells if cell.always_wrong]
@@ -51,26 +38,15 @@ def wrong_everywhere(case: CaseFacts) -> Cause | None:
         return None
     same = [cell for cell in cells if cell.bits.state == SAME or case.alone]
     first, within, right = _wrong_as_the_first_call(case), _within_range(case), _right_elsewhere(case, cells)
-    sizes = _sized(cells)
-    infinite = next((cell for cell in cells if not cell.finite), None) if within is None else None
+    lengths = case.lengths_of(cells)
     accessed = any(case.findings(kind) for kind in ("out_of_bounds", "uninitialised"))
-    evidence = was_so(cells)
-    if infinite is not None:
-        evidence.append(infinite.seen("NaN or infinity"))
+    seen = None
     if right is not None:
         text = f"{right.workload} is right in both environments, so a fault that depends on the size is possible"
-        evidence.append(Seen(text=text, record=right.record))
-    evidence += [lengths_seen(lengths) for lengths in sizes[:2]]
-    evidence += [recipes_seen(cell, [recipe.recipe for recipe in cell.sides[1].recipes]) for cell in cells[:2]]
-    alike = Seen(text=cells[0].bits.seen.text, record=cells[0].record)
-    also = "" if case.alone else ": the fault is not new"
-    return card(
-        case,
-        Kind.WRONG_EVERYWHERE,
-        Shown.TOGETHER,
-        Says.WRONG_EVERYWHERE,
-        cells,
-        evidence,
+        seen = Seen(text=text, record=right.record)
+    return Finding(
+        cells=cells,
+        shown=Shown.TOGETHER,
         needs={
             Rival.UPGRADE: len(same) == len(cells) and not case.alone,
             Rival.CHANCE: case.steady,
@@ -78,25 +54,22 @@ def wrong_everywhere(case: CaseFacts) -> Cause | None:
             "the access that a checker saw": not accessed,
             Rival.CALLS_BEFORE: first,
             Rival.RANGE: within,
-            Rival.LOOP_BOUNDS: bool(sizes) and all(not lengths.right for lengths in sizes) and right is None,
+            Rival.LOOP_BOUNDS: bool(lengths) and all(not each.right for each in lengths) and right is None,
         },
-        out=[
-            excluded(Rival.UPGRADE, alike if same else None),
-            excluded(Rival.CALLS_BEFORE, first),
-            excluded(Rival.RANGE, within),
-        ],
-        command=case.explain(cells) if not case.memory_clean and case.is_kernel else "",
-        drawn=[figures.recipes_figure(cells[0]), *(figures.lengths_figure(each) for each in sizes[:1] if each.right)],
-        group=("wrong", case.reference, str(right is not None)),
-        where=" in the only environment of this run" if case.alone else " in both environments",
-        workloads=listed(cell.workload for cell in cells),
-        also=also + (f". It is right on {right.workload}" if right else ""),
+        out={
+            Rival.UPGRADE: cells[0].bits.seen if same else None,
+            Rival.CALLS_BEFORE: first,
+            Rival.RANGE: within,
+        },
+        seen=[seen],
+        lengths=lengths,
+        words={"message": "", "right": right.workload if right is not None else ""},
     )
 
 
 def _right_elsewhere(case: CaseFacts, wrong: list[CellFacts]) -> CellFacts | None:
-    """Another workload of the same type on which it is right on both sides: an algorithm is then only one of the things
-    that may be wrong."""
+    """Return another workload of the same type on which it is right on both sides: an algorithm is then only one of the
+    things that may be wrong."""
     kinds = {info.dtype for cell in wrong if (info := case.evidence.workload(cell.workload)) is not None}
     for cell in case.cells:
         info = case.evidence.workload(cell.workload)
@@ -114,10 +87,10 @@ def _wrong_as_the_first_call(case: CaseFacts) -> Seen | None:
 
 
 def _within_range(case: CaseFacts) -> Seen | None:
-    """That no number on the way leaves its type's range, or comes near its end: wrong by as much where all inputs are
-    smaller and the truth is as much smaller, or wrong both on smaller inputs and in a wider type. What is not finite
-    anywhere excludes nothing, and neither do smaller inputs by themselves: what is divided by may shrink with them.
-    Nor does a wider type by itself: a kernel may cast to a narrow one."""
+    """Return that no number on the way leaves its type's range, or comes near its end: wrong by as much where all
+    inputs are smaller and the truth is as much smaller, or wrong both on smaller inputs and in a wider type. What is
+    not finite anywhere excludes nothing, and neither do smaller inputs by themselves: what is divided by may shrink
+    with them. Nor does a wider type by itself: a kernel may cast to a narrow one."""
     if not all(cell.finite for cell in case.cells):
         return None
     for cell in case.cells:
@@ -143,7 +116,7 @@ def _wrong_by_as_much(conditions: Conditions) -> bool:
 # -- what no rule explains --------------------------------------------------------------------------------
 
 
-def undecided(case: CaseFacts) -> Cause | None:
+def undecided(case: CaseFacts) -> Finding | None:
     """What moved, failed or wavers, for which the records leave more than one explanation. Other causes take its
     cells: see `precedence`."""
     if case.alone:
@@ -155,29 +128,18 @@ def undecided(case: CaseFacts) -> Cause | None:
     if not cells:
         return None
     cell = cells[0]
-    why = "only one environment was measured" if case.alone else _open_question(case, cell)
-    return card(
-        case,
-        Kind.UNDECIDED,
-        Shown.NOT,
-        Says.UNDECIDED,
-        cells,
-        [cell.why, cell.inputs.seen, cell.bits.seen, *([case.code.seen] if case.is_kernel else []), *case.unsteady[:2]],
-        command=case.explain(cells) if case.is_kernel else f"{case.command(cells)} --fresh",
-        drawn=[figures.cells_figure("Trials within tolerance", cells)],
-        group=(_outcome(cell), why),
-        outcome=_outcome(cell),
-        why=why,
+    return Finding(
+        cells=cells,
+        shown=Shown.NOT,
+        seen=[cell.inputs.seen, *case.unsteady[:2]],
+        code=True,
+        words={
+            "verdict": cell.verdict,
+            "status": cell.sides[1].status,
+            "moved": cell.verdict_moved,
+            "why": "only one environment was measured" if case.alone else _open_question(case, cell),
+        },
     )
-
-
-def _outcome(cell: CellFacts) -> str:
-    status = cell.sides[1].status.replace("_", " ")
-    if cell.row.alone:
-        return "is wrong" if status == "wrong" else status
-    if cell.verdict == model.BROKEN:
-        return f"ended as {status}"
-    return became(cell) if cell.verdict_moved else "is " + cell.verdict.replace("_", " ")
 
 
 def _open_question(case: CaseFacts, cell: CellFacts) -> str:
@@ -207,79 +169,59 @@ def _open_question(case: CaseFacts, cell: CellFacts) -> str:
     return "the experiments that would tell its code, its memory and its environment apart were not made, or disagree"
 
 
-def nothing_moved(case: CaseFacts) -> Cause | None:
+def nothing_moved(case: CaseFacts) -> Finding | None:
     """Of a kernel whose outputs are right on both sides. Names what did move, and harmed nothing."""
     cells = list(case.cells)
     if not case.is_kernel or case.alone or any(cell.verdict != model.PASS for cell in cells):
         return None
     # Of what gives other bits from run to run, equal bits in two environments are luck.
-    same = [] if case.unsteady else [cell for cell in cells if cell.bits.state == SAME]
-    known = case.unsteady or all(cell.bits.state != UNKNOWN for cell in cells)
-    unsure = [(cell, timed) for cell in cells for timed in cell.row.timed if timed.verdict == model.UNDECIDED]
-    whole = len(same) == len(cells)
-    bits = "its bits differ within rounding"
-    if whole:
-        trials = number(sum(cell.row.correctness.bits.identical for cell in same), "trial")
-        bits = f"gives the same bits in all {trials} that were compared"
-    elif case.unsteady:
-        bits = "is not bit-repeatable: its bits differ from run to run on the same inputs, each time within tolerance"
-    harmless = _harmless(case, cells)
-    also, about = _also(cells, harmless)
-    sure = whole and not unsure and not about
-    return card(
-        case,
-        Kind.NOTHING_MOVED,
-        Shown.FOLLOWED if sure else Shown.TOGETHER,
-        Says.NOTHING_MOVED,
-        cells,
-        [
+    whole = not case.unsteady and all(cell.bits.state == SAME for cell in cells)
+    timed = [(cell, latency) for cell in cells for latency in cell.row.timed]
+    unsure = [(cell, latency) for cell, latency in timed if latency.verdict == model.UNDECIDED]
+    about = [f"{cell.workload} {change_text(latency)}" for cell, latency in timed if latency.verdict == model.ABOUT]
+    slower, memory = (
+        any(latency.verdict in CALLED for _, latency in timed),
+        any(memory_moved(cell.row) for cell in cells),
+    )
+    harmless = _harmless(case, cells, cost_moved=slower or memory)
+    return Finding(
+        cells=cells,
+        shown=Shown.FOLLOWED if whole and not unsure and not about else Shown.TOGETHER,
+        needs={
+            "outputs that were not recorded": case.unsteady or all(cell.bits.state != UNKNOWN for cell in cells),
+        },
+        seen=[
             *case.unsteady[:3],
-            *([case.order_of_sums] if case.order_of_sums else []),
-            *([] if case.unsteady else [cell.seen(cell.bits.seen.text, cell.bits.seen.record) for cell in cells[:3]]),
+            case.order_of_sums,
             *harmless,
             cells[0].inputs.seen,
             *(cell.seen(latency.why, latency.this.record) for cell, latency in unsure[:3]),
         ],
-        needs={"outputs that were not recorded": known},
         command=launches_command(case.evidence.run, case.kernel, case.device, [latency for _, latency in unsure]),
-        group=("nothing", str(bool(unsure)), "same bits" if whole else bits, harmless[0].text if harmless else ""),
-        bits=bits,
-        also=also,
+        words={
+            "whole": whole,
+            "unsteady": bool(case.unsteady),
+            "harmless": harmless[0].text if harmless else "",
+            "is_open": bool(unsure),
+        },
+        details={
+            "slower": slower,
+            "memory": memory,
+            "marginal": about,
+            "unsure": [cell.workload for cell, _ in unsure],
+        },
     )
 
 
-def _also(cells: list[CellFacts], harmless: list[Seen]) -> tuple[str, bool]:
-    """Return what is said of other changes, and whether a time changed by about what counts."""
-    timed = [(cell, latency) for cell in cells for latency in cell.row.timed]
-    about = [f"{cell.workload} {change_text(latency)}" for cell, latency in timed if latency.verdict == model.ABOUT]
-    unsure = [cell.workload for cell, latency in timed if latency.verdict == model.UNDECIDED]
-    also = f" No harm came of this: {harmless[0].text}." if harmless else ""
-    if any(latency.verdict in CALLED for _, latency in timed):
-        also += " Its time changed, which has a card of its own."
-    if any(memory_moved(cell.row) for cell in cells):
-        also += " The memory of its calls changed, which has a card of its own."
-    if about:
-        also += f" Its time changed by about the smallest effect that counts: {listed(about)}."
-    if unsure:
-        also += f" It is undecided whether its time changed on {listed(unsure)}."
-    return also, bool(about)
-
-
-def _harmless(case: CaseFacts, cells: list[CellFacts]) -> list[Seen]:
-    cost_moved = any(each.verdict in CALLED for cell in cells for each in cell.row.timed)
-    cost_moved |= any(memory_moved(cell.row) for cell in cells)
+def _harmless(case: CaseFacts, cells: list[CellFacts], *, cost_moved: bool) -> list[Seen]:
     found = []
     if case.code.state == DIFFERS and not cost_moved:
         found.append(Seen(text="its machine code differs", record=case.code.seen.record))
     references = [(cell, each) for cell in cells for each in cell.references if each.bits.state == DIFFERS]
-    drifted = {each.name: cell for cell, each in reversed(references)}
     found += [operators_seen(e.base, e.this, case.versions) for _, e in references if e.operators_moved]
     wrong = {each.name for _, each in references if protocol.WRONG in (each.base.status, each.this.status)}
-    names = list(dict.fromkeys(each.name for _, each in references))
-    for group, text in (
-        ([name for name in names if name not in wrong], "changed within rounding"),
-        ([name for name in names if name in wrong], "changed, and is wrong in an environment"),
-    ):
-        if group:
-            found.append(Seen(text=f"{listed(group)} {text}", record=drifted[names[0]].record))
+    for is_wrong, text in ((False, "changed within rounding"), (True, "changed, and is wrong in an environment")):
+        names = [each.name for _, each in references if (each.name in wrong) == is_wrong]
+        if names:
+            found.append(Seen(text=f"{listed(names)} {text}", record=references[0][0].record))
     return found

@@ -13,11 +13,10 @@ from harness.schema.run_records import WorkloadInfo
 from harness.worker import protocol
 from harness.worker.protocol import FailureKind
 from reports import model
-from reports.attribute.cards import launches_command
 from reports.attribute.causes import MEMORY, NAMES, UNINITIALISED, Cause, Grade, Kind
-from reports.attribute.cells import CellFacts
-from reports.attribute.evidence import hidden
-from reports.attribute.experiments import Finding, findings, reproduced_at, sizes_text
+from reports.attribute.cells import CellFacts, hidden
+from reports.attribute.experiments import Detection, findings, reproduced_at, sizes_text
+from reports.attribute.times import launches_command
 from reports.compare.memory import memory_open
 from reports.compare.outputs import forms, lacks_operator, other_bits, other_types, wrong_outputs
 from reports.compare.properties import one_length
@@ -62,7 +61,7 @@ def parts_of(causes: Iterable[Cause]) -> list[Cause]:
     return [part for cause in causes for part in (cause, *cause.parts)]
 
 
-def _reports(evidence: Evidence, rows: Iterable[Comparison]) -> list[tuple[Kind, Finding]]:
+def _reports(evidence: Evidence, rows: Iterable[Comparison]) -> list[tuple[Kind, Detection]]:
     """Return what checkers reported, with each cause that it is evidence for."""
     return [
         (kind, finding)

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reports.attribute import explained
-from reports.attribute.cards import Shown, grade_of
 from reports.attribute.causes import STANDS_FOR, About, Cause, Grade, Kind, Rival, RuledOut, combined
+from reports.attribute.finding import Shown, grade_of
 from reports.attribute.trials import Follows, Trial, Varied, figures_effect, follows
 from reports.model import Seen
 from tests.unit.cause_rows import CauseRow, rows, told
