@@ -14,7 +14,7 @@ from typing import Any
 from harness.cluster.shards import Shard
 from harness.config.matrix import Tolerances, parse_matrix
 from harness.config.planner import chosen
-from harness.errors import InfrastructureError, InputError
+from harness.errors import InfrastructureError, InputError, RecordError
 from harness.run.folders import now_utc
 from harness.run.prepare import folder_files
 from harness.run.validate import row_without_result
@@ -28,8 +28,6 @@ RECORDS = ("environments", "builds", "validations", "launches", "crossings", "ce
 FILES = ("arrays", "logs")  # beside them
 UNFINISHED = "it had not finished when this was collected"
 PARTS = "shards.json"  # in the collected run's folder: where its shards' runs lie
-# What all shards must agree on, or their records are not of one run. All else is sealed in each of them.
-SHARED = ("baseline", "environments", "executor")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,14 +85,20 @@ def collect(
     lost: Sequence[LostShard] = (),
 ) -> None:
     """Link the records of finished shards, and write the run's own, unless all are there. What is lost has rows that
-    say why. InfrastructureError where shards disagree, RecordError where a record is damaged.
+    say why. InfrastructureError where shards disagree, or a record is damaged.
 
     Of an environment, which every shard observed, the first shard's record stands for all.
     """
     records = [(shard, run.load()) for shard, run in runs]
     _refuse_mixed(records)
-    linked = [link_records(run, into, (*RECORDS, *FILES)) for _, run in runs]
-    if into.run_path().exists() and not any(linked):
+    linked = 0
+    for shard, run in runs:
+        try:
+            linked += link_records(run, into, (*RECORDS, *FILES))
+        except RecordError as error:
+            remedy = f"remove {shard.folder}, and type the command again"
+            raise InfrastructureError(error.message, remedy) from None
+    if into.run_path().exists() and not linked:
         return
     protocol.write_json(str(into.folder / PARTS), [os.path.relpath(run.folder, into.folder) for _, run in runs])
     rows = [row for each in lost for row in each.rows(records[0][1].environments)]
@@ -148,22 +152,19 @@ def _link(source: Path, place: Path) -> None:
 
 
 def _refuse_mixed(records: Sequence[tuple[Shard, RunRecord]]) -> None:
-    first, base = records[0]
-    for shard, record in records[1:]:
-        differing = [name for name in SHARED if getattr(record, name) != getattr(base, name)]
-        if differing:
-            raise InfrastructureError(
-                f"the shards {first.name} and {shard.name} disagree on {', '.join(differing)}",
-                f"remove {shard.folder}, and type the command again",
-            )
+    """Raise InfrastructureError where a shard ran on another GPU than was asked for, or shards on different models."""
     models: dict[str, str] = {}
     for shard, record in records:
         for gpu in record.gpus:
             models.setdefault(gpu.name, shard.name)
             if shard.gpu.lower() not in gpu.name.lower():
-                raise InfrastructureError(
-                    f"the shard {shard.name} ran on {gpu.name}", f"remove {shard.folder}, and type the command again"
-                )
+                problem = f"the shard {shard.name} ran on {gpu.name}"
+                raise InfrastructureError(problem, f"remove {shard.folder}, and type the command again")
+    environments = {tuple(record.environments): shard for shard, record in records}
+    if len(environments) > 1:
+        first, second, *_ = environments.values()
+        problem = f"the shards {first.name} and {second.name} disagree on environments"
+        raise InfrastructureError(problem, f"remove {second.folder}, and type the command again")
     if len(models) > 1:
         told = ", ".join(f"{name} ({shard})" for name, shard in models.items())
         raise InfrastructureError(

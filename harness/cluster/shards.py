@@ -21,7 +21,6 @@ from harness.run.build import kernel_files
 from harness.run.folders import runs_folder
 from harness.run.prepare import folder_files
 from harness.schema.records import Device
-from harness.schema.run_records import RunRecord
 from harness.schema.storage import Run
 from harness.worker import protocol
 
@@ -62,31 +61,17 @@ class Shard:
         return ["env", f"PYTHONPATH={shipped.ROOT}", sys.executable, "-m", "harness", "matrix", *own]
 
     def run(self) -> Run | None:
-        """Return its finished run, of which nothing is gone. What an experiment made for itself is not the shard's."""
+        """Return its finished run. What an experiment made for itself is not the shard's."""
         for path in sorted(runs_folder(self.project).glob("*/run.json"), reverse=True):
-            run = Run(path.parent)
-            record = run.load()
-            if record.finished_utc and not record.derived and is_whole(run, record):
-                return run
+            record = Run(path.parent).load()
+            if record.finished_utc and not record.derived:
+                return Run(path.parent)
         return None
 
     def count_records(self) -> int:
         """Return how many records its run has that got furthest: on another machine it begins anew."""
         runs = runs_folder(self.project).glob("*")
         return max((sum(1 for _ in run.glob("*/**/*.json")) for run in runs), default=0)
-
-
-def is_whole(run: Run, record: RunRecord) -> bool:
-    """Return whether it has every record that its plan asks for: who deletes a damaged one has it made again."""
-    made = [(cell.environment, cell.kernel, cell.device) for cell in record.cells]
-    places = [run.environment_path(name) for name in record.environments]
-    places += [run.build_path(*each) for each in made]
-    places += [run.launch_path(*each, index) for each in made for index in range(record.launches)]
-    for cell in record.cells:
-        places.append(run.validation_path(cell))
-        if any((run.folder / "arrays").glob(f"*/{cell.kernel}-{cell.device}/{cell.workload}.npz")):
-            places.append(run.crossing_path(cell.kernel, cell.device, cell.workload))
-    return all(place.is_file() for place in places)
 
 
 def plan_shards(

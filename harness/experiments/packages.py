@@ -152,10 +152,10 @@ def find_changed_cells(run: Run, focus: Focus) -> dict[Cell, bool]:
             cells.append(cell)
     found: dict[Cell, bool] = {}
     for cell in cells:
-        pair = record.baseline, cell.environment
-        base, this = (validations.get((cell.kernel, cell.workload, cell.device, each)) for each in pair)
-        ours, theirs = (builds.get((cell.kernel, cell.device, each)) for each in pair)
-        if base is not None and this is not None and find_changes(base, this, ours, theirs, subject_of(record, cell)):
+        pair, place = (record.baseline, cell.environment), (cell.kernel, cell.workload, cell.device)
+        base, this = (validations.get((*place, each)) for each in pair)
+        codes = (builds.get((cell.kernel, cell.device, each)) for each in pair)
+        if base is not None and this is not None and find_changes(base, this, *codes, subject_of(record, cell)):
             found[cell] = False
     for target in find_slowed(run, focus):
         cell = target.cells[1]
@@ -246,26 +246,23 @@ class PackageRun:
             return [FactorResult(**place, status=stack.status, message=stack.message)]
         validation = load_record(self.run.validation_path(replace(cell, environment=id)), ValidationRecord)
         subject = subject_of(self.run.load(), cell)
-        times: dict[str, list[float]] = defaultdict(list)
-        peaks: dict[str, list[int]] = defaultdict(list)
         launches = [each for each in self.run.launches() if (each.environment, each.kernel) == (id, cell.kernel)]
-        for timing in (timing for launch in launches for timing in launch.timings):
-            median_us = time_us(timing, COLD)
-            if timing.workload == cell.workload and median_us is not None:
-                times[timing.target].append(median_us)
-            if timing.workload == cell.workload and timing.memory is not None:
-                peaks[timing.target].append(timing.memory.peak_bytes)
-        targets = [result.target for recipe in validation.recipes for result in recipe.targets]
-        return [
-            FactorResult(
+        timings = [each for launch in launches for each in launch.timings if each.workload == cell.workload]
+        results = []
+        for target in dict.fromkeys(
+            [subject, *(each.target for recipe in validation.recipes for each in recipe.targets)]
+        ):
+            own = [timing for timing in timings if timing.target == target]
+            medians_us = [time_us(timing, COLD) for timing in own]
+            result = FactorResult(
                 **place,
                 **read_outputs(validation, target, subject),
                 target=target,
-                times_us=times[target],
-                peaks_bytes=peaks[target],
+                times_us=[median for median in medians_us if median is not None],
+                peaks_bytes=[timing.memory.peak_bytes for timing in own if timing.memory is not None],
             )
-            for target in dict.fromkeys((subject, *targets))
-        ]
+            results.append(result)
+        return results
 
 
 @dataclass(frozen=True)

@@ -240,7 +240,6 @@ class DivergingKind:
     index: int | None  # in the bad trace
     instances: int = 0  # whose outputs were substituted
     others: list[list[str]] = field(default_factory=list)  # further lines where it was substituted, and their text
-    share: float | None = None  # of the end result's difference, that goes when it joins those before it
     is_needed: bool = True
     judged: Accuracy = Accuracy()
     program: int | None = None  # of the stored programs
@@ -255,7 +254,6 @@ class DifferingSite:
     line: str
     module: str
     phase: str
-    difference: float | None
 
 
 @dataclass
@@ -270,14 +268,12 @@ class TraceSummary:
     verdict: Verdict = Verdict.UNCHANGED
     numbers: float | None = None  # largest relative difference of a number that left PyTorch
     tensors: float | None = None  # and of a tensor that was left
-    causes: list[DivergingKind] = field(default_factory=list)
-    earliest: int = 0  # of the causes, in the program's order
+    causes: list[DivergingKind] = field(default_factory=list)  # what is needed first, in the program's order
     comes_back: bool | None = None
     left: float | None = None
     not_repeatable: list[str] = field(default_factory=list)
     ended: dict[str, str] = field(default_factory=dict)
     raised: OneRaised | None = None
-    growth: list[tuple[int, float]] = field(default_factory=list)  # index in the bad trace, relative difference
     differing: list[DifferingSite] = field(default_factory=list)  # the first ones, in the program's order
     counts: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, tuple[float, float]] = field(default_factory=dict)  # without the recorder, and with it

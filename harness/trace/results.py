@@ -156,15 +156,3 @@ def compare_sketches(one: Sketch | None, other: Sketch | None) -> float:
     if not math.isfinite(difference):
         return math.inf
     return difference / scale if scale else (0.0 if not difference else math.inf)
-
-
-def find_growth(good: Trace, bad: Trace, pairs: Sequence[Pair]) -> list[tuple[int, float]]:
-    """Return, along the program, the index in the bad trace and the largest relative difference of a floating output
-    there."""
-    growth = []
-    for g, b in pairs:
-        outputs = list(zip(good.operators[g].outputs, bad.operators[b].outputs, strict=False))
-        if any(x.row is not None for x, _ in outputs):
-            changed = ((good.sketch(x), bad.sketch(y)) for x, y in outputs if x.differs(y) and x.row is not None)
-            growth.append((b, max((compare_sketches(*sketches) for sketches in changed), default=0.0)))
-    return growth

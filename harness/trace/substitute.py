@@ -7,7 +7,6 @@ no output is substituted because of what came before it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 from harness.trace.align import align
 from harness.trace.diverge import Site, compare_traces
 from harness.trace.model import OperatorKind, Slot, Trace
-from harness.trace.results import Result, distance, find_result
+from harness.trace.results import distance, find_result
 from harness.trace.runs import TracedVersion
 
 MOST_ROUNDS = 8
@@ -28,7 +27,6 @@ class KindProof:
 
     site: Site  # the first that diverges
     seen_in: Trace  # the trace in which it was seen
-    share: float | None = None  # of the difference, that goes with the kind
     substituted: list[int] = field(default_factory=list)  # operators
     is_needed: bool = True
 
@@ -144,26 +142,15 @@ class Experiment:
         return find_result(trace).equals(self.wanted)
 
     def _reduce(self, proof: Proof, after: Trace) -> Trace:
-        """Substitute the kinds one after the other, for what goes with each; then leave out each in turn. None is
-        substituted by itself: behind another one its inputs are not the giver's. Return the trace of the smallest
-        set."""
-        kinds = proof.kinds
-        known = {tuple(kinds): after}
-
-        def run(kinds: Sequence[OperatorKind]) -> Trace:
-            if tuple(kinds) not in known:
-                known[tuple(kinds)] = self.run(kinds)
-            return known[tuple(kinds)]
-
-        before = self.had
-        for count, kind in enumerate(kinds, 1):
-            result = find_result(run(kinds[:count]))
-            proof.all[kind].share = find_share(self.wanted, self.had, before, result)
-            before = result
-        for kind in kinds if proof.comes_back else []:
+        """Leave out each kind in turn. Return the trace of the smallest set. None is substituted by itself: behind
+        another one its inputs are not the giver's."""
+        for kind in proof.kinds if proof.comes_back else []:
             others = [each for each in proof.kinds if each != kind]
-            proof.all[kind].is_needed = not others or not self._gives_wanted(run(others))
-        return known[tuple(proof.kinds)]
+            if others:
+                trace = self.run(others)
+                proof.all[kind].is_needed = not self._gives_wanted(trace)
+                after = after if proof.all[kind].is_needed else trace
+        return after
 
     def _list_substituted(self, proof: Proof, after: Trace) -> None:
         changed = {operator.index for operator in after.operators if operator.put or operator.fed}
@@ -171,14 +158,6 @@ class Experiment:
             own = [b for b in (*site.bad, *(feed.guard.operator for feed in site.feeds)) if b in changed]
             if site.kind in proof.kinds and own:
                 proof.all[site.kind].substituted.append(own[0])
-
-
-def find_share(wanted: Result, had: Result, before: Result, after: Result) -> float | None:
-    """Return how much of the distance goes from one result to the next one; None where it cannot be measured. It is
-    negative where the distance grows."""
-    whole, first, second = (distance(wanted, result) for result in (had, before, after))
-    share = (first - second) / whole if whole else math.nan
-    return share if math.isfinite(share) else None
 
 
 def find_unstable(one: Trace, other: Trace) -> set[int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import linecache
 import shutil
-from collections import defaultdict
 from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
@@ -25,7 +24,7 @@ from harness.trace.model import (
     TraceSummary,
     Verdict,
 )
-from harness.trace.results import distances, find_growth, find_result, pair_tensors
+from harness.trace.results import distances, find_result, pair_tensors
 from harness.trace.runs import TracedVersion, find_programs
 from harness.trace.substitute import (
     Experiment,
@@ -121,16 +120,12 @@ def _describe_results(outcome: TraceSummary, experiment: Experiment) -> None:
 
 def _describe_differences(outcome: TraceSummary, experiment: Experiment) -> None:
     g, b, pairs = experiment.given, experiment.taken, experiment.alignment.pairs
-    outcome.growth = find_growth(g, b, pairs)
-    relative = dict(outcome.growth)
     differing = [site for site in experiment.sites if site.differs]
     counts = {"good": len(g.operators), "bad": len(b.operators), "matched": len(pairs), "differing": len(differing)}
     outcome.counts = counts
     for site in differing[:MOST_ROWS]:
         first = _find_first(site, g, b)
-        difference = next((relative[index] for index in site.bad if index in relative), None)
-        row = DifferingSite(str(site.kind), site.diverges, first.line, first.module, first.phase, difference)
-        outcome.differing.append(row)
+        outcome.differing.append(DifferingSite(str(site.kind), site.diverges, first.line, first.module, first.phase))
 
 
 # -- the experiment ---------------------------------------------------------------------------------------------------
@@ -141,8 +136,6 @@ def _prove(outcome: TraceSummary, experiment: Experiment, unstable: set[int]) ->
     outcome.raised = _find_raised(experiment.given, proof.after or experiment.taken, outcome)
     if proof.all:
         outcome.causes = _find_causes(experiment, proof)
-        needed = [cause for cause in outcome.causes if cause.is_needed] or outcome.causes
-        outcome.earliest = outcome.causes.index(min(needed, key=lambda cause: cause.index or 0))
     outcome.comes_back, outcome.left = proof.comes_back, proof.left
     if proof.comes_back:
         outcome.verdict = Verdict.PROVEN
@@ -153,23 +146,20 @@ def _prove(outcome: TraceSummary, experiment: Experiment, unstable: set[int]) ->
 
 
 def _find_causes(experiment: Experiment, proof: Proof) -> list[DivergingKind]:
-    """Return every kind that diverges; what is needed, and what changes the end result most, first."""
+    """Return every kind that diverges; what is needed first, in the program's order."""
     experiment.say("the first diverging operators run again alone: three times, and in float64")
     judged = judge_all(experiment.giver, experiment.taker, experiment.given, proof)
     causes = []
     for number, each in enumerate(proof.all.values()):
         cause = _describe_kind(each.site, experiment.given, each.seen_in)
-        cause.instances, cause.share, cause.program = len(each.substituted), each.share, number
+        cause.instances, cause.program = len(each.substituted), number
         if proof.after is not None:
             lines = dict.fromkeys(proof.after.operators[index].line for index in each.substituted)
             cause.others = [[line, read_line(line)] for line in lines if line != cause.line]
         cause.judged = judged.get(each.kind, cause.judged)
         cause.is_needed = each.is_needed
         causes.append(cause)
-    shares = defaultdict[str, float](float)  # a forward operator and its backward are one line's
-    for cause in causes:
-        shares[cause.line] += cause.share or 0.0
-    return sorted(causes, key=lambda cause: (not cause.is_needed, -shares[cause.line], cause.index or 0))
+    return sorted(causes, key=lambda cause: (not cause.is_needed, cause.index or 0))
 
 
 def _find_raised(good: Trace, bad: Trace, outcome: TraceSummary) -> OneRaised | None:

@@ -13,9 +13,6 @@ from harness.trace.model import LIMIT_UNITS, TraceSummary, load_summary
 from reports.render.templating import TEMPLATES, render_html
 from reports.text import words
 
-HEIGHT = 150  # of the picture
-FLOOR, CEILING = -18.0, 2.0  # of its axis: log10 of the relative difference
-MOST_POINTS = 400
 SENTENCES = jinja2.Environment(
     loader=jinja2.FileSystemLoader(TEMPLATES), undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
 )
@@ -52,20 +49,6 @@ def cost_text(found: TraceSummary) -> str:
     return f"cost: {'; '.join(costs)}; {found.runs} runs in all"
 
 
-def height_of(value: float) -> float:
-    """Return where a relative difference lies on the picture's logarithmic axis."""
-    level = FLOOR if value <= 0 else math.log10(value) if math.isfinite(value) else CEILING
-    return round(10 + (HEIGHT - 40) * (CEILING - min(CEILING, max(FLOOR, level))) / (CEILING - FLOOR), 1)
-
-
-def list_points(found: TraceSummary) -> list[tuple[float, float, float]]:
-    """Return of each part of the program the largest relative difference, where it is, and its height."""
-    points = found.growth
-    step = math.ceil(len(points) / MOST_POINTS) or 1
-    largest = [max(points[i : i + step], key=lambda point: point[1]) for i in range(0, len(points), step)]
-    return [(index, value, height_of(value)) for index, value in largest]
-
-
 def value_text(value: float | None) -> str:
     if value is None:
         return "\N{EN DASH}"
@@ -81,8 +64,6 @@ def render(folder: Path) -> Path:
         found=found,
         headline=headline,
         rows=rows,
-        points=list_points(found),
-        levels=[(level, height_of(10.0**level)) for level in (0, -4, -8, -12, -16)],
         value=value_text,
         cost=cost_text(found),
         command=shlex.join(found.command),
