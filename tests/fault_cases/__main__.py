@@ -9,7 +9,7 @@ from pathlib import Path
 from harness.errors import HarnessError
 from harness.gpu import gpus
 from harness.interrupts import as_interrupts
-from tests.fault_cases.run import Options, chosen, render_list, run_cases, score_again
+from tests.fault_cases.run import Options, run_cases, score_again
 
 
 def parser() -> argparse.ArgumentParser:
@@ -19,7 +19,6 @@ def parser() -> argparse.ArgumentParser:
     add("--round", nargs="+", action="extend", default=[], metavar="R", help="of these rounds, such as held_out-3")
     add("--split", choices=["development", "held_out"], help="default: both")
     add("--device", choices=["cpu", "cuda"], action="append", default=[], help="may be repeated; default: both")
-    add("--list", action="store_true", help="print the cases and their causes, and run nothing")
     add("--again", type=Path, metavar="DIR", help="score the runs stored there by the rules of today, and run nothing")
     add("--no-causes", action="store_true", help="only what the cases show: nothing is explained")
     add("--executor", choices=["auto", "docker", "venv", "bundle"], default="auto")
@@ -32,7 +31,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str]) -> int:
     """Exit code: 0 done, 1 a case did not show what it must; otherwise that of the error."""
     given = parser().parse_args(argv)
-    if not given.device and not given.list and not given.again and not gpus():
+    if not given.device and not given.again and not gpus():
         print("no GPU here: the cases for CUDA are left out")
         given.device = ["cpu"]
     where = [f"--executor={given.executor}"]
@@ -48,9 +47,7 @@ def main(argv: list[str]) -> int:
         **({"out": given.out.absolute()} if given.out else {}),
     )
     try:
-        if given.list:
-            print(render_list(chosen(options)))
-        elif given.again:
+        if given.again:
             score_again(options, given.again)
         else:
             with as_interrupts():

@@ -17,7 +17,7 @@ from harness.errors import BUILD_FAILED, INFRASTRUCTURE, InfrastructureError, In
 from harness.schema.records import Device
 from harness.schema.storage import Run
 from harness.worker import protocol
-from tests.fault_cases.cases import CAUSES, FaultCase, Split, load_cases
+from tests.fault_cases.cases import FaultCase, Split, load_cases
 from tests.fault_cases.observed import Observed, not_shown, observed
 from tests.fault_cases.project import make_project
 from tests.fault_cases.score import Score, answers, render, score, summary
@@ -54,19 +54,6 @@ def chosen(options: Options) -> list[FaultCase]:
     if not left:
         raise InputError("no case is left", "see them all: --list; those for CUDA need a GPU")
     return left
-
-
-def render_list(cases: Sequence[FaultCase]) -> str:
-    """The cases, and for each cause in how many it is the main one or another one: a gap is a cause never tested."""
-    lines = []
-    for case in cases:
-        lines.append(f"{case.name} ({case.path}; {case.device}, {case.split}): {', '.join(case.causes)}")
-        lines.append(f"    {case.scenario.strip()}")
-    for cause in CAUSES:
-        main = sum(case.causes[0] == cause for case in cases)
-        lines.append(f"{cause:26s} {main:3d} main, {sum(cause in case.causes[1:] for case in cases):3d} beside")
-    controls = sum(case.negative_control for case in cases)
-    return "\n".join([*lines, f"{len(cases)} cases, {controls} of them negative controls"])
 
 
 Start = Callable[[Sequence[str], Path], int]

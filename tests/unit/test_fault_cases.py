@@ -235,13 +235,6 @@ def test_a_selection_is_a_split_a_round_a_device_or_names(tmp_path: Path, every:
         names(only=("healthy_plain",), devices=("cuda",))
 
 
-def test_the_command_lists(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--list", "--split=development", "--device=cuda"]) == 0
-    printed = capsys.readouterr().out
-    assert "cuda_rescale_by_vote (uninitialised_shared/" in printed and "negative controls" in printed
-    assert "values_from_keys" not in printed
-
-
 def test_the_frozen_list_is_of_cases_with_the_causes_of_the_index(every: dict[str, FaultCase]) -> None:
     frozen = json.loads((HERE / "frozen.json").read_text())
     assert len({one["name"] for one in frozen}) == len(frozen) >= 120
