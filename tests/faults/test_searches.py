@@ -153,7 +153,7 @@ def test_ends_that_do_not_differ_name_the_other_question(tmp_path: Path) -> None
 
 def test_a_version_that_cannot_be_decided_is_inconclusive_and_strict_tells_it_by_its_code(tmp_path: Path) -> None:
     world = versions(tmp_path, ("2.1.1", {"passes": 0.9}), ("2.5.0", {"passes": 0.6}))
-    record, _ = bisect(world, *TEN, "--strict", code=40)
+    record, _ = bisect(world, *ENDS, "--trials=20", "--strict", code=40)
     assert {probe.verdict for probe in record.probes} >= {ProbeVerdict.GOOD, ProbeVerdict.INCONCLUSIVE}
 
 
