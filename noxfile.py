@@ -60,7 +60,7 @@ add_session("report", "Render again from records: reports/latest, or -- RUN.")
 add_session("compare", "What moved between two runs: -- A B, their folders.")
 add_session("export", "A run's times and memory, for Bencher or github-action-benchmark: -- [RUN] --format NAME")
 add_session("pins", "Resolve docker/pins/ again.")
-add_session("images", "The container images: -- list|build|check|remove; `base` makes one from Debian's packages.")
+add_session("images", "The container images: -- list|build|remove; `base` makes one from Debian's packages.")
 add_session("bundle", "The environments for a host without engine or registry.")
 add_session("doctor", "What this machine has and lacks, and what to do about it.")
 

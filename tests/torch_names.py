@@ -8,7 +8,6 @@ from __future__ import annotations
 
 EVERYWHERE = frozenset[str]()  # no version lacks it
 LACKING = {
-    "torch.Tensor": EVERYWHERE,
     "torch.backends.cuda.sdp_kernel": EVERYWHERE,
     "torch.compile": EVERYWHERE,
     "torch.float32": EVERYWHERE,
@@ -17,7 +16,6 @@ LACKING = {
     "torch.nn.attention.sdpa_kernel": frozenset({"2.1.0"}),
     "torch.nn.functional.softmax": EVERYWHERE,
     "torch.set_num_threads": EVERYWHERE,
-    "torch.strided": EVERYWHERE,
     "torch.topk": EVERYWHERE,
     "torch.utils.cpp_extension": EVERYWHERE,
     # Of C++: the headers of a wheel declare it.

@@ -48,7 +48,6 @@ def add_options(parser: Parser) -> None:
     parser.add_argument("--part-mb", type=at_least(1), default=60, metavar="N", help="megabytes of a part; default: 60")
     parser.add_argument("--out", type=Path, default=Path("bundle"), metavar="DIR", help="default: bundle")
     parser.add_argument("--level", type=int, choices=range(1, 20), default=12, metavar="N", help="of zstd; default: 12")
-    parser.add_argument("--arch", help=argparse.SUPPRESS)  # of before: a bundle has the code of every architecture
     parser.add_argument("--no-tool", action="store_true", help="leave out kernel-matrix itself")
     add_names(parser, "torch")
     add_base_image(parser)

@@ -1,4 +1,4 @@
-"""`kernel-matrix images`: the container images of matrix.yaml: list, build, check, remove; `base` makes one."""
+"""`kernel-matrix images`: the container images of matrix.yaml: list, build, remove; `base` makes one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from harness.worker import protocol
 
 
 def add_options(parser: Parser) -> None:
-    actions = ["list", "build", "check", "remove", "base"]
+    actions = ["list", "build", "remove", "base"]
     parser.add_argument("action", choices=actions, nargs="?", default="list", help="default: list")
     add_matrix(parser)
     add_base_image(parser)
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     elif options.action == "remove":
         _remove(engine, wanted, every=options.all)
     else:
-        return _build(engine, matrix, root, wanted, check=options.action == "check")
+        return _build(engine, matrix, root, wanted)
     return DONE
 
 
@@ -60,15 +60,11 @@ def _list(engine: Engine, wanted: list[Wanted]) -> None:
         if image is not None:
             state = f"there, {_size(image)} with its base, made {image.created[:19]}Z"
         else:
-            state = item.problem or not_built()
+            state = item.problem or f"not built: {typed('images', 'build')}"
         print(f"{item.environment.id}: {state}" + (f" ({item.tag})" if item.tag else ""))
     for image in _others(engine, wanted):
         kind = "base" if image.labels.get(LABEL) == "base" else "not what this command would use"
         print(f"{', '.join(image.tags) or image.id[:19]}: {kind}, {_size(image)}")
-
-
-def not_built() -> str:
-    return f"not built: {typed('images', 'build')}"
 
 
 def _others(engine: Engine, wanted: list[Wanted]) -> list[Image]:
@@ -97,16 +93,12 @@ def _remove(engine: Engine, wanted: list[Wanted], *, every: bool) -> None:
         print("nothing to remove" + ("" if every else "; --all: those of this matrix's environments, and bases, too"))
 
 
-def _build(engine: Engine, matrix: Matrix, root: Path, wanted: list[Wanted], *, check: bool) -> int:
+def _build(engine: Engine, matrix: Matrix, root: Path, wanted: list[Wanted]) -> int:
     facts, cache = engine.facts(), cache_folder()
     limits, handed_over = sandbox_limits(matrix.limits, facts.memory_bytes), facts.gpus if gpus() else ""
-    executor = DockerExecutor(engine, root, cache, physical_cores(), limits=limits, gpus=handed_over, verify=check)
+    executor = DockerExecutor(engine, root, cache, physical_cores(), limits=limits, gpus=handed_over)
     broken = False
     for item in wanted:
-        if check and (not item.tag or engine.image(item.tag) is None):
-            print(f"{item.environment.id}: {item.problem or not_built()}")
-            broken = True
-            continue
         pins, _ = ensure_pins(root, item.environment, matrix)
         record = executor.prepare(item.environment, pins)
         broken = broken or record.status != protocol.OK

@@ -57,7 +57,7 @@ VERBS = {
     "trace": "find the first operator at which a script's results part between two versions, and prove it",
     "gate": "decide whether a kernel is fast enough, and correct everywhere",
     "kernelbench": "run KernelBench's problems with their solutions",
-    "images": "list, build, check or remove the container images; `base` makes a base image",
+    "images": "list, build or remove the container images; `base` makes a base image",
     "bundle": "pack the environments for a host without a container engine or a registry",
     "pins": "resolve the environments' pinned packages again",
     "doctor": "say what this machine has and lacks, and what to do about it",

@@ -61,7 +61,7 @@ def module_digest(source: str, path: Path) -> str:
     if all(isinstance(node, ast.Pass) for node in tree.body) and not stripper.imports:
         return ""
     for node in ast.walk(tree):
-        if hasattr(node, "lineno"):
+        if isinstance(node, ast.stmt | ast.expr | ast.excepthandler):
             # A line of its own may leave a trace in the bytecode.
             node.lineno, node.end_lineno, node.col_offset, node.end_col_offset = 1, 1, 0, 0
     bytecode = compile(tree, "module", "exec", dont_inherit=True)

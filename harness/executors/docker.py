@@ -89,12 +89,10 @@ class DockerExecutor(BaseExecutor):
         *,
         limits: SandboxLimits,
         gpus: str = "",
-        verify: bool = False,
         variables: Variables | None = None,
     ) -> None:
-        """`verify`: check every file of every wheel, also of an image that was checked before."""
         super().__init__(cache, threads, variables)
-        self.engine, self.root, self.limits, self.gpus, self.verify = engine, root, limits, gpus, verify
+        self.engine, self.root, self.limits, self.gpus = engine, root, limits, gpus
         self.owner = owner()
         self._images: dict[str, str] = {}
         left = sweep(engine)
@@ -125,7 +123,7 @@ class DockerExecutor(BaseExecutor):
         self._images[environment.id] = image.id
         proof = self.cache / "images" / f"{image.id.partition(':')[2][:32]}.wheels.json"
         remedy = f"remove it and start again: docker rmi {image.tags[0] if image.tags else image.id}"
-        observed = self._observe(environment, verify=self.verify or kept_wheels(proof) is None, remedy=remedy)
+        observed = self._observe(environment, verify=kept_wheels(proof) is None, remedy=remedy)
         problem = unconfined(observed.confinement, self.limits)
         if problem:
             raise InfrastructureError(f"its container is not confined: {problem}", "check the engine: docker info")
