@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import shutil
 import subprocess
@@ -296,7 +295,3 @@ def test_a_cuda_probe_without_a_compiler_is_not_run_or_compiles(benches: list[Be
         assert result["status"] == "ok", result["log_excerpt"]
         symbols = subprocess.run(["nm", "-D", str(out)], capture_output=True, text=True).stdout
         assert "poison_shared" in symbols
-
-
-def test_the_c_library_here_is_one_whose_heap_can_be_filled() -> None:
-    assert hasattr(ctypes.CDLL(None), "mallopt")

@@ -12,7 +12,7 @@ from harness.schema.experiment_records import ConditionsRecord, ExperimentFactor
 from harness.schema.storage import Run, load_record
 from tests.candidates.faulty import SOURCE
 from tests.conftest import ROOT
-from tests.projects import Finished, attempt, command, head, make_project, report, start
+from tests.projects import Finished, attempt, command, head, make_project, start
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(1500)]
 
@@ -125,11 +125,6 @@ def test_nothing_of_this_machine_is_recorded(finished: Finished) -> None:
     assert str(ROOT) not in text and str(Path.home()) not in text
 
 
-def test_a_page_is_made_of_it(finished: Finished) -> None:
-    code, printed = report(finished[2])
-    assert code == 0, printed
-
-
 def test_never_leaves_them_to_explain_which_takes_what_is_known(project: Path, finished: Finished) -> None:
     code, printed, run = start(project, "matrix", "--launches=1", "--kernel=unwritten", "--explain=never")
     assert code == 0 and not experiments(run), printed
@@ -172,8 +167,3 @@ def test_another_project_than_the_run_measured_is_refused(project: Path, finishe
     finally:
         source.write_text(text)
     assert code == 64 and "is not what that run measured" in printed and "start the matrix again" in printed
-
-
-def test_a_folder_without_a_run_is_refused(project: Path, tmp_path: Path) -> None:
-    code, printed = explain(project, str(tmp_path))
-    assert code == 64 and "run.json" in printed

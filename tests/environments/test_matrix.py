@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.browser.conftest import Watched, browser  # noqa: F401 - a fixture
-from tests.projects import SHIPPED, Finished, check_measured, files, head, make_project, report, start
+from tests.projects import SHIPPED, Finished, check_measured, head, make_project, report, start
 
 pytestmark = [pytest.mark.environments, pytest.mark.timeout(1500)]
 
@@ -45,13 +45,6 @@ def test_the_records_hold_what_was_observed_and_measured(finished: Finished) -> 
     assert first == second and run.crossings()[0].inputs_identical, "the same bytes go in everywhere"
     operators = {t.target: t.operators for t in validations[1].recipes[0].targets}
     assert any("flash" in name for name in operators["flash"]) and any("math" in name for name in operators["math"])
-
-
-def test_an_unchanged_run_measures_nothing_again(project: Path, finished: Finished) -> None:
-    before = files(finished.run)
-    again = start(project, "matrix", "--launches=1")
-    assert again.code == 0 and "nothing changed" in again.printed
-    assert again.run.folder == finished.run.folder and files(again.run) == before
 
 
 @pytest.fixture(scope="module")

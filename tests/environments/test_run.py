@@ -45,12 +45,3 @@ def test_eval_measures_one_version_against_the_stored_baseline(project: Path, fi
     assert {v.status for v in run.validations()} == {"ok"} and len(run.validations()) == 2
     assert report(run)[0] == 0
     assert "undecided" in (run.folder / "summary.md").read_text()
-
-
-def test_eval_without_a_stored_baseline_says_what_to_run(tmp_path: Path) -> None:
-    alone = make_project(tmp_path / "project", head("2.1.0", "2.5.0") + SHIPPED)
-    code, printed, run = start(alone, "eval", "--torch=2.5.0", "--launches=1")
-    assert code == 0, printed
-    missing = [v for v in run.validations() if v.status == "not_run"]
-    assert len(missing) == 1 and "kernel-matrix matrix" in missing[0].message
-    assert report(run)[0] == 0

@@ -116,16 +116,3 @@ def test_a_kernel_that_refuses_an_option_is_unsupported(environments: list[Envir
         found = validated(environment, file, {**CASE, "mask": "bias"})["kernel"]
         assert found["status"] == "unsupported" and "no code for one of the options" in found["message"]
         assert validated(environment, file, {**CASE, "mask": "padding"})["kernel"]["status"] == "ok"
-
-
-def test_timed_calls_with_options_are_judged(environments: list[Environment], tmp_path: Path) -> None:
-    case = {**CASE, "mask": "empty_rows", "kv_heads": 2, "kv_len": 50}
-    for environment in environments:
-        for fault, right in (("", True), ("ignores the mask", False)):
-            taken = take(environment, library(tmp_path / (fault or "right"), *FAULTS[fault]))
-            kernel = {"name": "mine", "device": "cpu", "prebuilt": taken["artifact"]}
-            rows = environment.time(case, ["kernel", "math"], ["0" * 64], kernel=kernel, other_bits=True)["timings"]
-            found = {row["target"]: row for row in rows}
-            assert found["kernel"]["correct"] is right, found["kernel"]["message"]
-            assert found["kernel"]["checked"] or not right
-            assert found["math"]["status"] == "ok" and found["math"]["samples_us"]

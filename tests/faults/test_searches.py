@@ -110,14 +110,6 @@ def test_environments_are_removed_but_for_those_of_the_matrix(
     assert len(environments(world)) == (len(record.probes) if left is None else left)
 
 
-def test_what_comes_back_is_told_and_every_release_is_tried_where_asked_for(tmp_path: Path) -> None:
-    right, wrong = {"passes": 1.0}, {"passes": 0.0}
-    world = versions(tmp_path, ("2.1.2", wrong), ("2.3.0", right), ("2.4.1", wrong))
-    record, _ = bisect(world, *TEN, "--every")
-    assert steps(record) == [("2.1.1", "2.1.2"), ("2.2.2", "2.3.0"), ("2.4.0", "2.4.1")]
-    assert not record.monotonic and len(record.probes) == len(RELEASES)
-
-
 def test_a_version_that_cannot_be_made_is_skipped_with_its_reason(tmp_path: Path) -> None:
     world = versions(tmp_path, WRONG)
     world.broken = {"2.2.2", "2.3.0"}
@@ -145,12 +137,6 @@ def test_an_end_that_cannot_be_made_stops_it_and_the_same_command_goes_on(tmp_pa
     assert steps(bisect(world)[0]) == [("2.2.2", "2.3.0")]
 
 
-def test_ends_that_do_not_differ_name_the_other_question(tmp_path: Path) -> None:
-    record, _ = bisect(versions(tmp_path))
-    assert not record.steps and len(record.probes) == 2
-    assert find_next_command(record).endswith("--what latency")
-
-
 def test_a_version_that_cannot_be_decided_is_inconclusive_and_strict_tells_it_by_its_code(tmp_path: Path) -> None:
     world = versions(tmp_path, ("2.1.1", {"passes": 0.9}), ("2.5.0", {"passes": 0.6}))
     record, _ = bisect(world, *ENDS, "--trials=20", "--strict", code=40)
@@ -161,20 +147,6 @@ def test_latency_is_bisected(tmp_path: Path) -> None:
     record, _ = bisect(versions(tmp_path, ("2.4.0", {"times": 2.0})), *ENDS, "--what=latency", "--target=math")
     assert steps(record) == [("2.3.1", "2.4.0")]
     assert all(probe.cells[0].replicates == 12 for probe in record.probes)
-
-
-@pytest.mark.parametrize(
-    ("options", "code", "words"),
-    [
-        ((*ENDS, "--target=flash"), 64, "choose from: kernel, math"),
-        (("--good=2.1.0", "--bad=2.2.7"), 64, "2.2.7"),
-        (("--good=2.5.0", "--bad=2.1.0"), 64, "must be the earlier"),
-        (("--good=2.1.0", "--bad=2.5.0", "--workload=crashes", "--what=latency"), 30, "--what correctness"),
-    ],
-    ids=["reference", "version", "order", "no time"],
-)
-def test_what_cannot_be_bisected_is_refused(tmp_path: Path, options: tuple[str, ...], code: int, words: str) -> None:
-    assert words in versions(tmp_path, ("2.4.0", {"times": 2.0})).done(*options, verb="bisect", code=code)
 
 
 @pytest.mark.parametrize("what", ["correctness", "latency"])
@@ -268,20 +240,6 @@ def test_a_budget_ends_the_search_and_a_larger_one_goes_on(tmp_path: Path) -> No
     assert count < 30 and record.spent_s > 0.01
     again, _ = sweep(world, *SWEEP[:3], f"--budget={record.spent_s + 0.01:.2f}s")
     assert len(again.trials) > count and again.trials[:count] == record.trials
-
-
-def test_what_cannot_be_swept_is_refused(tmp_path: Path) -> None:
-    world = settings(tmp_path, "{TIME: 100}", "{TIME: [100, 90]}")
-    for options, told in (
-        (("--kernel=other", "--workload=first"), "choose from: made_up"),
-        (("--kernel=made_up", "--workload=other"), "--workload other"),
-        (("--kernel=made_up", "--workload=first", "--device=cuda"), "--device cuda"),
-        (("--kernel=made_up", "--workload=first", "--budget=soon"), "soon"),
-        (("--kernel=made_up",), "--workload"),
-    ):
-        assert told in world.done(*options, verb="sweep", code=64)
-    assert "2 settings" in world.done(*SWEEP, "--list", verb="sweep")
-    assert not (world.root / "reports" / "sweeps").exists()
 
 
 def test_a_sweep_that_is_killed_proposes_what_it_would_have_proposed(tmp_path: Path) -> None:
