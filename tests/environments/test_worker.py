@@ -236,37 +236,6 @@ def test_cuda_sources_without_a_fitting_toolkit_are_not_a_failure(environments: 
         assert "nvcc" in result["message"]
 
 
-ON_A_DEVICE = """
-import random
-from worker.device_target import DeviceTarget
-did = []
-class Stub(DeviceTarget):
-    def __init__(self, name):
-        self.name, self.random = name, random.Random(0)
-    def sample_alone(self, references):
-        did.append(("sample", self.name))
-    def end(self, references):
-        did.append(("end", self.name))
-class References:
-    aside = False
-for _ in range(4):
-    kernel = Stub("kernel")
-    kernel.random.seed(_)
-    kernel.sample(References(), Stub("model"))
-    first, second, *ends = did
-    assert {first, second} == {("sample", "kernel"), ("sample", "model")}, did
-    assert {each[0] for each in ends} == {"end"} and len(ends) == 2, did
-    did.clear()
-print("fine")
-"""
-
-
-def test_on_a_device_orders_are_measured_when_both_targets_were_sampled(environments: list[Environment]) -> None:
-    """The kernel's orders are measured beside a target that does nothing, which takes the place of the reference in its
-    process: what is sampled there afterwards is nothing."""
-    assert environments[0].script(ON_A_DEVICE).strip() == "fine"
-
-
 MAPPED = """
 import torch
 from worker import memory
