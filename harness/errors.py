@@ -107,6 +107,15 @@ def refusal(problems: Sequence[InputProblem]) -> InputError | None:
     return InputError("\n  ".join([f"{len(lines)} problems", *lines]), "correct them, then start again")
 
 
+def refuse_unknown(option: str, wanted: Iterable[str], known: Iterable[str], place: str = "matrix.yaml") -> None:
+    """Raise InputError where one of the names that an option was given is not among the known ones."""
+    names = list(dict.fromkeys(known))
+    for name in wanted:
+        if name not in names:
+            remedy = f"{meant(name, names)}choose from: {', '.join(names)}"
+            raise InputError(f"--{option} {name}: not in {place}", remedy)
+
+
 class RecordError(InputError):
     """A record file that cannot be trusted."""
 

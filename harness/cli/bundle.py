@@ -15,7 +15,7 @@ from harness.config.indexes import choose_indexes
 from harness.config.matrix import Matrix, load_matrix
 from harness.config.pins import ensure_pins
 from harness.config.plan import PlannedEnvironment
-from harness.errors import DONE, InfrastructureError, InputError
+from harness.errors import DONE, InfrastructureError, InputError, refuse_unknown
 from harness.executors.archive import (
     ArchiveExecutor,
     describe_environment,
@@ -139,10 +139,7 @@ class Packer:
 
 def choose_environments(matrix: Matrix, versions: list[str], *, strict: bool) -> list[PlannedEnvironment]:
     """Return the pinned environments of these versions, or all. InputError for a version that is not there."""
-    there = {spec.torch for spec in matrix.pinned_environments}
-    unknown = [version for version in versions if version not in there]
-    if unknown:
-        raise InputError(f"--torch {unknown[0]}: not in matrix.yaml", f"it has {', '.join(sorted(there))}")
+    refuse_unknown("torch", versions, sorted(spec.torch for spec in matrix.pinned_environments))
     indexes, _ = choose_indexes(matrix, strict=strict)
     return [
         PlannedEnvironment(spec=spec, index=indexes[spec.id()])

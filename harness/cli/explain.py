@@ -11,7 +11,7 @@ from harness.cli.options import Command, Parser, add_devices, add_gates, add_mat
 from harness.cli.report import report_run
 from harness.cluster.collect import link_records, parts_of
 from harness.config.kernelbench import Folders
-from harness.errors import InputError, exit_code, meant
+from harness.errors import InputError, exit_code, refuse_unknown
 from harness.executors.choose import Wanted
 from harness.experiments.plan import Focus
 from harness.run.prepare import RunOptions
@@ -39,15 +39,11 @@ def run(options: argparse.Namespace) -> int:
         remedy = f"start `{typed('matrix')}` first, or name the folder of a run"
         raise InputError(f"{run.run_path()}: no such file", remedy)
     record = run.load()
-    for option, wanted, known in (
-        ("kernel", options.kernel, [kernel.name for kernel in record.kernels]),
-        ("workload", options.workload, [name for each in record.workloads for name in (each.name, each.id)]),
-        ("torch", options.torch, [name for each in run.environments() for name in (each.torch, each.id)]),
-    ):
-        for name in wanted:
-            if name not in known:
-                remedy = f"{meant(name, known)}choose from: {', '.join(dict.fromkeys(known))}"
-                raise InputError(f"--{option} {name}: not in this run", remedy)
+    workloads = [name for each in record.workloads for name in (each.name, each.id)]
+    torches = [name for each in run.environments() for name in (each.torch, each.id)]
+    refuse_unknown("kernel", options.kernel, [kernel.name for kernel in record.kernels], "this run")
+    refuse_unknown("workload", options.workload, workloads, "this run")
+    refuse_unknown("torch", options.torch, torches, "this run")
     bundle = bundle_of(options.bundle, run.folder) if record.executor == "bundle" else None
     focus = Focus(
         kernels=tuple(options.kernel),

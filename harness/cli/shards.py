@@ -22,7 +22,7 @@ from harness.config.matrix import Matrix, load_matrix, without_slurm
 from harness.config.pins import ensure_pins
 from harness.config.plan import PlannedEnvironment
 from harness.config.planner import with_groups
-from harness.errors import DONE, INFRASTRUCTURE, InputError, exit_code
+from harness.errors import DONE, INFRASTRUCTURE, InputError, exit_code, refuse_unknown
 from harness.progress import printable
 from harness.run.folders import held
 from harness.schema.records import DEVICES
@@ -67,8 +67,7 @@ def run_on(options: argparse.Namespace, selection: Selection, command: tuple[str
         raise InputError("--on: not with --problems and --solutions", remedy)
     known = [*matrix.groups, *(kernel.name for kernel in matrix.kernels)]
     kernels = with_groups(options.kernel, matrix)
-    if unknown := [name for name in kernels if name not in known]:
-        raise InputError(f"--kernel {unknown[0]}: no such kernel", f"the matrix has {', '.join(known)}")
+    refuse_unknown("kernel", kernels, known)
     if options.bundle is None and not options.list:
         pin(matrix, root, strict=options.strict)
     options.gpu = list(dict.fromkeys(options.gpu))

@@ -15,7 +15,7 @@ from harness.config.matrix import Matrix
 from harness.config.operators import PYTORCH, OperatorWorkload
 from harness.config.plan import Facts, Plan, PlannedBuild, PlannedEnvironment, PlannedLaunch
 from harness.config.workloads import Shape, Workload
-from harness.errors import InputError, meant
+from harness.errors import InputError, refuse_unknown
 from harness.schema.records import DEVICES, Device
 from harness.schema.run_records import Cell, Fallback, KernelBench, KernelInfo, Selection, Thresholds, WorkloadInfo
 from harness.worker import protocol
@@ -97,9 +97,7 @@ def _plan_environments(
         return base, planned, planned
     measured = [each for each in planned if selection.torch in (each.spec.torch, each.id)]
     if not measured:
-        known = sorted({each.spec.torch for each in planned})
-        remedy = f"{meant(selection.torch, known)}choose from: {', '.join(known)}; or add it there"
-        raise InputError(f"torch {selection.torch}: not in matrix.yaml", remedy)
+        refuse_unknown("torch", [selection.torch], sorted({each.spec.torch for each in planned}))
     return base, measured, [base, *(each for each in measured if each is not base)]
 
 
@@ -237,10 +235,7 @@ def chosen(
 
 def pick(kind: str, wanted: Sequence[str], known: Sequence[str]) -> list[str]:
     """Return those of `known` that are wanted, all where nothing is; InputError where one is not among them."""
-    for name in wanted:
-        if name not in known:
-            choose = f"{meant(name, known)}choose from: {', '.join(known)}"
-            raise InputError(f"--{kind} {name}: not in matrix.yaml", choose)
+    refuse_unknown(kind, wanted, known)
     return [name for name in known if not wanted or name in wanted]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 from harness.config.plan import Plan
@@ -27,21 +28,11 @@ def kernel_request(context: Context, name: str, device: Device, build_record: Bu
 
 def workload_request(context: Context, workload: WorkloadInfo) -> wire.WorkloadRequest:
     store = context.stores[workload.id].folder if workload.problem is not None else None
+    same = {field.name for field in fields(wire.WorkloadRequest)} & vars(workload).keys()
     return wire.WorkloadRequest(
-        id=workload.id,
-        dtype=workload.dtype,
-        batch=workload.batch,
-        heads=workload.heads,
-        seq_len=workload.seq_len,
-        head_dim=workload.head_dim,
-        kv_heads=workload.kv_heads,
-        kv_len=workload.kv_len,
-        mask=workload.mask,
-        dropout=workload.dropout,
-        causal=workload.causal,
-        scale=workload.scale,
-        backward=workload.backward and workload.problem is None,
+        **{name: getattr(workload, name) for name in same - {"backward", "problem"}},
         recipes=workload.trials,
+        backward=workload.backward and workload.problem is None,
         problem=problem_request(context, workload, store),
     )
 

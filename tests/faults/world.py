@@ -149,8 +149,10 @@ class MadeUpExecutor(BaseExecutor):
         self._refuse_if_stopped()
         ended = Ended(returncode=0, timed_out=False, duration_s=0.01, log="")
         if task.name == "host":
-            self._kernel_at(str(task.link)).set_result(built_with(task.request.kernel))
+            self._kernel_at(str(task.terms.link)).set_result(built_with(task.request.kernel))
             return Answer(result=codec.dump(wire.Outcome("ok")), ended=ended)
+        if task.name == "batch":
+            return self._answer_batch(task)
         how = self.world.begin(task)
         if how is not None:
             return Answer(result=None, ended=how)
@@ -158,6 +160,17 @@ class MadeUpExecutor(BaseExecutor):
             return Answer(result=None, ended=replace(ended, returncode=-signal.SIGABRT))
         answer = getattr(self, f"_{task.name}")(task.request, task.environment)
         return Answer(result=json.loads(codec.to_bytes(answer)), ended=ended)
+
+    def _answer_batch(self, task: Task) -> Answer:
+        """Answer the requests of a batch one after the other. One that is killed takes the rest with it."""
+        kind, answers = wire.TASKS[task.request.task].request, []
+        for request in task.request.requests:
+            answer = self.run(replace(task, name=task.request.task, request=codec.read(kind, request)))
+            if answer.ended.from_outside:
+                return answer
+            answers.append(wire.Answered(answer.ended.duration_s, answer.result, answer.ended.timed_out))
+        ended = Ended(returncode=0, timed_out=False, duration_s=0.01, log="")
+        return Answer(result=codec.dump(wire.BatchResult(answers)), ended=ended)
 
     def _kernel_at(self, link: str) -> Future[dict[str, str]]:
         return self.kernels.setdefault(link, Future())
@@ -429,8 +442,8 @@ class World:
             file.write(f"{task.name} {task.log.parent.name} {task.log.stem}\n")
         if self.lost_worker and len(self.tasks.read_text().splitlines()) == self.lost_worker:
             return Ended(returncode=-signal.SIGKILL, timed_out=False, duration_s=0.01, log="")
-        if task.name == "time" and task.request.order_seed in self.late and task.timeout_s < 60:
-            return Ended(returncode=-signal.SIGKILL, timed_out=True, duration_s=task.timeout_s, log="")
+        if task.name == "time" and task.request.order_seed in self.late and task.terms.timeout_s < 60:
+            return Ended(returncode=-signal.SIGKILL, timed_out=True, duration_s=task.terms.timeout_s, log="")
         return None
 
     # -- commands -----------------------------------------------------------------------------------------------------
