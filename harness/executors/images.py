@@ -17,7 +17,7 @@ from harness.config.matrix import Matrix
 from harness.config.pins import index_options, known_pins, pins_path, wheel_of
 from harness.config.plan import PlannedEnvironment
 from harness.errors import HarnessError, InfrastructureError, InputError
-from harness.executors.engine import FULL_REMEDY, LABEL, NO_BASE_REMEDY, Engine, Image
+from harness.executors.engine import FULL_REMEDY, LABEL, MOST_WORDS, NO_BASE_REMEDY, Engine, Image
 from harness.executors.transfer import pack
 from harness.tools import cache_lock, output_of, uv_command
 from harness.worker import protocol
@@ -161,42 +161,36 @@ def build_image(
         return image, False
 
 
-# What a builder printed: a pattern, the error that it means, how many of the last characters stand in it, what to do.
+# What a builder printed: a pattern, the error that it means, and what to do.
 FAILURES = (
     (
         "pull access denied|manifest unknown|failed to resolve source|lookup registry",
-        "the base image {base} is not there: {words}",
-        300,
+        "the base image {base} is not there",
         NO_BASE_REMEDY,
     ),
     (
         "[Hh]ash(es)? mismatch|mismatch.*hash",
-        "{wheel} is not the file that was pinned: {words}",
-        400,
+        "a wheel is not the file that was pinned",
         "do not install it; if the pins are wrong, resolve them again: nox -s pins",
     ),
-    ("o space left on device", "the container engine's disk is full: {words}", 200, FULL_REMEDY),
+    ("o space left on device", "the container engine's disk is full", FULL_REMEDY),
     (
         "dns error|error sending request|Could not connect|[Ff]ailed to fetch",
-        "the package index cannot be reached from the build: {words}",
-        400,
+        "the package index cannot be reached from the build",
         "check the engine host's network and proxy (HTTPS_PROXY), or name a mirror as `index` in matrix.yaml",
     ),
-    ("", "building it failed: {words}", 700, "the whole log: {log}"),
+    ("", "building it failed", "the whole log: {log}"),
 )
 
 
 def explain(tag: str, base: str, log: Path, code: int) -> InfrastructureError:
-    """Return the error for what a builder printed: no base, a wrong hash, no network, a full disk, or other words."""
+    """Return the error for what a builder printed, with its last words."""
     lines = [line.strip() for line in COLOURS.sub("", log.read_text(errors="replace")).splitlines() if line.strip()]
-    text = "\n".join(lines[-40:])
     last = [line for line in lines[-12:] if not BUILDERS_OWN.match(line)] or [f"docker build exited with {code}"]
-    words = " ".join(" ".join(dict.fromkeys(last)).split())[-700:]
-    wheel = re.search(r"[Hh]ash mismatch for `?([^`\s]+)", text)
-    _, message, characters, remedy = next(failure for failure in FAILURES if re.search(failure[0], text))
-    named = wheel[1] if wheel else "a wheel"
-    error = message.format(base=base, wheel=named, words=words[-characters:])
-    return InfrastructureError(f"{tag}: {error}", remedy.format(log=log))
+    words = " ".join(" ".join(dict.fromkeys(last)).split())[-MOST_WORDS:]
+    text = "\n".join(lines[-40:])
+    _, meaning, remedy = next(failure for failure in FAILURES if re.search(failure[0], text))
+    return InfrastructureError(f"{tag}: {meaning.format(base=base)}: {words}", remedy.format(log=log))
 
 
 def run_build(

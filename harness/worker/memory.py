@@ -17,9 +17,8 @@ import contextlib
 import ctypes
 import gc
 import mmap
+import multiprocessing
 import os
-import select
-import signal
 import time
 from typing import TYPE_CHECKING, Any, Callable
 
@@ -37,6 +36,7 @@ PR_SET_THP_DISABLE = 41
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of mallopt(3)
 MOST_INT = 2**31 - 1
 KIB = 1024
+FORK = multiprocessing.get_context("fork")
 OF_GPUS = ("cuda", "/nvidia/", "/triton/")  # parts of paths of libraries that are large, and of no use on a CPU
 _libc = ctypes.CDLL(None)
 
@@ -129,33 +129,24 @@ def _serve(orders: channel.Channel, callee: Callee) -> None:
 
 def _in_a_fork(callee: Callee, payload: bytes) -> tuple[bytes, bytes]:
     """(DONE or FAILED, payload) of its answer."""
-    ours, theirs = channel.pair()  # a message is whole, whoever else holds the other end: what the calls started may
-    child = os.fork()
-    if child == 0:
-        try:
-            end_with_parent()
-            kind, content = callee.answered(lambda given, _: _measured(callee, given), payload)
-            theirs.send(kind, bytes(channel.TOKEN_BYTES), content)
-        finally:
-            os._exit(0)
+    ours, theirs = FORK.Pipe(duplex=False)
+    child = FORK.Process(target=_answer, args=(callee, payload, theirs))
+    child.start()
     theirs.close()
-    answer, late = None, not select.select([ours.connection], [], [], LONGEST_S)[0]
-    if not late:
-        with contextlib.suppress(channel.Closed):
-            answer = ours.receive()
-    ours.close()
-    os.kill(child, signal.SIGKILL)  # one that died by another signal keeps that
-    status = os.waitpid(child, 0)[1]
-    if late:
-        return _failed(f"{CALLS} calls took longer than {LONGEST_S:.0f} s")
-    if answer is None:
-        ended = f"by signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else "without an answer"
-        return _failed(f"its process ended {ended} when it was called in a fresh one")
-    return answer[0], answer[2]
+    answer, why = None, f"{CALLS} calls took longer than {LONGEST_S:.0f} s"
+    if ours.poll(LONGEST_S):
+        with contextlib.suppress(EOFError):
+            answer = ours.recv()
+        why = "its process ended when it was called in a fresh one"
+    child.kill()
+    child.join()
+    return answer or (channel.FAILED, codec.to_bytes(wire.Outcome(protocol.NOT_RUN, why)))
 
 
-def _failed(why: str) -> tuple[bytes, bytes]:
-    return channel.FAILED, codec.to_bytes(wire.Outcome(protocol.NOT_RUN, why))
+def _answer(callee: Callee, payload: bytes, to: Any) -> None:
+    end_with_parent()
+    to.send(callee.answered(lambda given, _: _measured(callee, given), payload))
+    os._exit(0)
 
 
 def _measured(callee: Callee, payload: bytes) -> bytes:
