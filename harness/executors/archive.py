@@ -50,6 +50,7 @@ from harness.tools import cache_lock
 from harness.worker import protocol
 
 VERSION = 3
+READABLE = (2, VERSION)  # the second holds fewer facts
 MANIFEST = "manifest.json"
 BLOCK_BYTES = 1 << 20
 PACK_AGAIN = "copy the folder again; if it stays so, pack it again: nox -s bundle"
@@ -120,7 +121,7 @@ def load_bundle(folder: Path) -> Bundle:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the file"
         raise InputError(f"{path}: the manifest is damaged: {place}: {first['msg']}", PACK_AGAIN) from None
-    if manifest.version != VERSION:
+    if manifest.version not in READABLE:
         raise InputError(
             f"{folder}: a bundle of version {manifest.version}; this harness reads {VERSION}",
             "use the harness that packed it, or pack it again: nox -s bundle",

@@ -119,8 +119,8 @@ def test_a_manifest_comes_back_as_it_was_written(packed: tuple[Path, ArchivedEnv
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"version": 2}, "of version 2"),
-        ({"version": 3, "environments": {ID: {"index": ""}}}, "environments.torch2.5.0"),
+        ({"version": 4}, "of version 4"),
+        ({"version": 2, "environments": {ID: {"index": ""}}}, "environments.torch2.5.0"),
         ({"schema_version": 1}, "damaged"),
         (None, "not a bundle"),
     ],

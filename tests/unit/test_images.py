@@ -168,7 +168,7 @@ PRINTED = {
     (
         'Get "https://registry-1.docker.io/v2/": dial tcp: lookup registry-1.docker.io: no such host'
     ): "the base image base:1 is not there",
-    "error: Hash mismatch for `numpy==1.26.4`": "a wheel is not the file that was pinned: error: Hash mismatch for `numpy==1.26.4`",
+    "error: Hash mismatch for `numpy==1.26.4`": "a wheel is not the file that was pinned: error: Hash mismatch",
     "write /opt/x: no space left on device": "disk is full",
     "error: error sending request for url (https://pypi.org/simple/torch/)": "the package index cannot be reached",
     "something else": "building it failed",
