@@ -1,6 +1,5 @@
-"""What takes several runs, and then its report: `kernel-matrix bisect`, the first release between two, of PyTorch or of
-a package beside it, at which something differs; and `sweep`, the fastest setting of a kernel's tunables that is correct
-everywhere."""
+"""What takes several runs, and then its report: `kernel-matrix bisect`, the first release between two at which
+something differs; and `sweep`, the fastest setting of a kernel's tunables that is correct everywhere."""
 
 from __future__ import annotations
 
@@ -20,14 +19,13 @@ from harness.cli.options import (
     duration_s,
 )
 from harness.cli.report import report_search
-from harness.errors import DONE, UNDECIDED, InputError
+from harness.errors import DONE, UNDECIDED
 from harness.gpu import gpus
 from harness.schema.bisection_records import Aspect, ProbeVerdict
 from harness.search.bisect.run import run_bisection
 from harness.search.bisect.subject import BisectSubject
 from harness.search.sweep import run_sweep
 from harness.worker import protocol
-from harness.worker.wheels import normalise
 
 
 def add_bisect_options(parser: Parser) -> None:
@@ -38,14 +36,6 @@ def add_bisect_options(parser: Parser) -> None:
     )
     parser.add_argument(
         "--target", default=protocol.KERNEL, metavar="NAME", help="kernel (the default), or a reference such as math"
-    )
-    component = "bisect this package, such as nvidia-cudnn-cu12, instead of PyTorch (everything else fixed)"
-    parser.add_argument("--component", default="", metavar="PACKAGE", help=component)
-    parser.add_argument(
-        "--torch",
-        default="",
-        metavar="V",
-        help="of --component: the environment that is held, by its PyTorch's version or its id; default: the baseline",
     )
     add_matrix(parser)
     add_list(parser, "the releases between")
@@ -60,8 +50,6 @@ def add_bisect_options(parser: Parser) -> None:
 
 
 def bisect(options: argparse.Namespace) -> int:
-    if options.torch and not options.component:
-        raise InputError("--torch: only with --component", "leave it out, or name the package: --component PACKAGE")
     subject = BisectSubject(
         good=options.good,
         bad=options.bad,
@@ -71,8 +59,6 @@ def bisect(options: argparse.Namespace) -> int:
         workloads=tuple(options.workload),
         devices=options.device or (("cpu", "cuda") if gpus() else ("cpu",)),
         trials=options.trials,
-        component=normalise(options.component),
-        held=options.torch,
     )
     how = shared_options(options)
     found = run_bisection(subject, how, every=options.every, keep=options.keep, list_only=options.list)

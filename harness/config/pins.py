@@ -233,18 +233,6 @@ def pins_alike(text: str, other: str) -> bool:
     return _entries(text) == _entries(other)
 
 
-def pin_package(
-    root: Path, held: PlannedEnvironment, environment: PlannedEnvironment, matrix: Matrix, package: str
-) -> None:
-    """Write the pin file of an environment, where it is missing, that has another version of one package than `held`,
-    or has it where that has none."""
-    path = pins_path(root, environment)
-    if not path.exists():
-        text = ensure_pins(root, held, matrix)[0].read_text(encoding="utf-8")
-        resolved = resolve_pins(environment, matrix.requirements_in(environment.spec), wheel_file(root, environment))
-        protocol.write_atomically(str(path), swapped_pins(text, resolved, package).encode())
-
-
 def _entries(text: str) -> dict[str, str]:
     """By package, the lines that pin it."""
     entries = re.findall(r"^[A-Za-z0-9._-]+==(?:.*\\\n)*.*$", text, flags=re.MULTILINE)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from harness.experiments.conditions import ConditionsRun
+from harness.experiments.conditions import ConditionsRun, run_together
 from harness.experiments.plan import choose_trials, results_of
 from harness.progress import Display
 from harness.run.context import Context
@@ -85,8 +85,8 @@ def _try(context: Context, display: Display, cell: Cell) -> None:
     validation = load_record(context.run.validation_path(cell), ValidationRecord)
     recipes = (*protocol.RECIPES, *protocol.EXTRA_RECIPES)
     trials = {recipe: choose_trials(recipe, [validation], TRIALS) for recipe in recipes}
-    for name in EXPERIMENTS:
-        experiment = ConditionsRun(context=context, cell=cell, experiment=name, trials=trials)
-        if not experiment.is_recorded:
-            experiment.run()
-            display.note(f"tried {name}: {cell.id}")
+    runs = [ConditionsRun(context=context, cell=cell, experiment=name, trials=trials) for name in EXPERIMENTS]
+    missing = [run for run in runs if not run.is_recorded]
+    if missing:
+        run_together(missing)
+        display.note(f"tried {', '.join(run.name for run in missing)}: {cell.id}")

@@ -46,9 +46,9 @@ PLANTED = {
 }
 # Of each sanitizer: its build, the fault planted for it, what reads its reports, and as what they show that fault.
 SANITIZERS: dict[str, tuple[str, str, Callable[[str], list[CheckerFinding]], str]] = {
-    "address": ("memory", "short", parse.parse_address, "out_of_bounds"),
+    "address": ("memory", "short", parse.parse_sanitizer, "out_of_bounds"),
     "undefined_behaviour": ("memory", "overflow", parse.parse_undefined, "undefined_behaviour"),
-    "thread": ("thread", "race", parse.parse_thread, "race"),
+    "thread": ("thread", "race", parse.parse_sanitizer, "race"),
 }
 COMPUTE = {"memcheck": "out_of_bounds", "racecheck": "race", "initcheck": "uninitialised", "synccheck": "misuse"}
 

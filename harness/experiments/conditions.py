@@ -7,6 +7,7 @@ goes on in a fresh one. Then a process that never loads the kernel weighs what w
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -109,10 +110,12 @@ def in_processes(jobs: Sequence[Job]) -> Iterator[list[Job]]:
 
 @dataclass(frozen=True, kw_only=True)
 class ConditionsRun(CellExperiment):
-    """An experiment's conditions on a cell. Sequences of calls are of all `trials`, which are by recipe."""
+    """An experiment's conditions on a cell. Sequences of calls are of all `trials`, which are by recipe. `session`: one
+    that was played and has its jobs among others."""
 
     experiment: ConditionsExperiment
     trials: Trials
+    session: Session | None = None
     record = ConditionsRecord
 
     @property
@@ -143,15 +146,23 @@ class ConditionsRun(CellExperiment):
         return self.context.key("conditions", **vars(self.cell), asked=asked)
 
     def measure(self) -> dict[str, Any]:
-        session = Session(self.context, self.cell, self.jobs)
-        try:
-            session.run()
-            session.shrink()
-        finally:
-            session.sweep()
+        session = self.session or Session.play(self.context, self.cell, self.jobs)
         outcome = session.stopped or Outcome(status=protocol.OK)
-        results = [session.results[job.number] for job in session.jobs]
-        return {**vars(outcome), "experiment": self.experiment, "results": results}
+        results = [session.results[job.number] for job in session.jobs if job.experiment == self.experiment]
+        fields = {"experiment": self.experiment, "results": results, "duration_s": round(session.duration_s, 3)}
+        return vars(outcome) | fields
+
+
+def run_together(runs: Sequence[ConditionsRun]) -> None:
+    """Run several experiments on one cell in as few processes as they leave alive, since starting PyTorch costs more
+    than most of them, and save their records."""
+    jobs: list[Job] = []
+    for run in runs:
+        jobs += [replace(job, number=number) for number, job in enumerate(run.jobs, len(jobs))]
+    session = Session.play(runs[0].context, runs[0].cell, jobs)
+    session.duration_s /= len(runs)
+    for run in runs:
+        replace(run, session=session).run()
 
 
 def with_bare_heap(variables: Mapping[str, str]) -> dict[str, str]:
@@ -162,13 +173,14 @@ def with_bare_heap(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 class Session:
-    """All jobs of one experiment on a cell: run in as few processes as they leave alive, and weighed."""
+    """Jobs on a cell: run in as few processes as they leave alive, and weighed."""
 
     def __init__(self, context: Context, cell: Cell, jobs: list[Job]) -> None:
         self.context, self.cell, self.jobs = context, cell, list(jobs)
         self.results: dict[int, ConditionResult] = {}
         self.stopped: Outcome | None = None  # why no job could run
         self.ends = self.hangs = self.processes = 0
+        self.duration_s = 0.0
         self.libraries: dict[str, str] = {}
         self.about = f"{cell.kernel}-{cell.device}-{cell.workload}-conditions"
         self.scratch = context.scratch(cell.environment, self.about)
@@ -179,26 +191,43 @@ class Session:
         built = context.builds[cell.environment, cell.kernel, cell.device]
         self.kernel = kernel_request(context, cell.kernel, cell.device, built)
 
+    @classmethod
+    def play(cls, context: Context, cell: Cell, jobs: list[Job]) -> Session:
+        """Return a session whose jobs were run, and what follows from their failures."""
+        started, session = time.monotonic(), cls(context, cell, jobs)
+        try:
+            session.run()
+            session.shrink()
+        finally:
+            session.sweep()
+        session.duration_s = time.monotonic() - started
+        return session
+
     def run(self) -> None:
-        """Run all jobs, and weigh what each process left."""
+        """Run all jobs, and weigh what they left."""
         self._build_probes()
         self.sweep()
+        waiting: list[Job] = []  # to be weighed
         for shared in in_processes(self.jobs):
-            self._weigh(self._run_all(shared))
+            if sum(job.bytes for job in (*waiting, *shared)) > MOST_BYTES:
+                self._weigh(waiting)
+                waiting = []
+            waiting += self._run_all(shared)
+        self._weigh(waiting)
 
     def shrink(self) -> None:
         """Try smaller sizes than the smallest that failed, for as long as they fail."""
-        if not self.jobs or self.jobs[0].experiment != "lengths":
-            return
-        own, most = own_sizes(self.info), len(self.jobs) + MOST_TRIED
-        for _ in range(MOST_ROUNDS):
-            points = points_of((self.results[job.number] for job in self.jobs), own)
-            conditions = sized(shrink(points, own), own)[: most - len(self.jobs)]
+        tried = [job for job in self.jobs if job.experiment == "lengths"]
+        own, most = own_sizes(self.info), len(tried) + MOST_TRIED
+        for _ in range(MOST_ROUNDS if tried else 0):
+            points = points_of((self.results[job.number] for job in tried), own)
+            conditions = sized(shrink(points, own), own)[: most - len(tried)]
             if not conditions or self.stopped:
                 break
             first = len(self.jobs)
-            smaller = [replace(self.jobs[0], number=n, condition=c) for n, c in enumerate(conditions, first)]
+            smaller = [replace(tried[0], number=n, condition=c) for n, c in enumerate(conditions, first)]
             self.jobs += smaller
+            tried += smaller
             self._weigh(self._run_all(smaller))
 
     def sweep(self) -> None:

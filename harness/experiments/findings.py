@@ -13,6 +13,8 @@ MOST_FINDINGS, TEXT_CHARACTERS = 20, 300
 FRAME = re.compile(
     r"^\s*#\d+ (?:0x[0-9a-f]+ in )?(?P<function>.+?) (?P<path>[^\s:]+):(?P<line>\d+)(?::\d+)?(?: \(.*)?$"
 )
+SANITIZER = re.compile(r"(?:WARNING|ERROR): (?:Address|Thread)Sanitizer: (.+)")
+ACCESS = r"^\s*((?:Previous )?(?:atomic )?(?:read|write) of size \d+)"
 NOT_THE_KERNELS = ("libsanitizer", "/include/c++/")
 OUT_OF_BOUNDS = re.compile(r"overflow|underflow|use-after|SEGV|negative-size|wild|stack-use")
 ZERO_PAGE = re.compile(r"address points to the zero page")
@@ -28,32 +30,15 @@ def merged(findings: Iterable[CheckerFinding]) -> list[CheckerFinding]:
     return [replace(f, count=count) for f, count in list(counts.items())[:MOST_FINDINGS]]
 
 
-def parse_address(text: str) -> list[CheckerFinding]:
-    """AddressSanitizer's reports, with the access that each names."""
+def parse_sanitizer(text: str) -> list[CheckerFinding]:
+    """Return the reports of AddressSanitizer and ThreadSanitizer, with the accesses that each names."""
     findings = []
-    for title, body in _reports(text, re.compile(r"ERROR: AddressSanitizer: (.+)")):
-        fault = re.sub(r"( on)?( unknown)?( address)? 0x[0-9a-f]+.*", "", title).strip()
-        if fault == "SEGV" and ZERO_PAGE.search(body):
-            fault += " at a null pointer"
-        access = re.search(r"^((?:READ|WRITE) of size \d+)", body, re.MULTILINE)
-        kind = "out_of_bounds" if OUT_OF_BOUNDS.search(fault) else "misuse"
-        findings.append(
-            CheckerFinding(kind=kind, text=f"{fault}, {access[1]}" if access else fault, where=_where(body))
-        )
-    return merged(findings)
-
-
-def parse_thread(text: str) -> list[CheckerFinding]:
-    """ThreadSanitizer's reports."""
-    findings = []
-    for title, body in _reports(text, re.compile(r"(?:WARNING|ERROR): ThreadSanitizer: (.+)")):
-        fault = re.sub(r" \(pid=\d+\)|( on)?( unknown)? address 0x.*", "", title).strip()
-        if fault == "SEGV" and ZERO_PAGE.search(body):
-            fault += " at a null pointer"
+    for title, body in _reports(text, SANITIZER):
+        fault = re.sub(r" \(pid=\d+\)|( on)?( unknown)?( address)? 0x[0-9a-f]+.*", "", title).strip()
         kind = "race" if fault.startswith("data race") else "out_of_bounds" if OUT_OF_BOUNDS.search(fault) else "misuse"
-        sides = re.findall(
-            r"^\s+((?:Previous )?(?:atomic )?(?:read|write) of size \d+)", body, re.MULTILINE | re.IGNORECASE
-        )
+        if fault == "SEGV" and ZERO_PAGE.search(body):
+            fault += " at a null pointer"
+        sides = re.findall(ACCESS, body, re.MULTILINE | re.IGNORECASE)
         findings.append(CheckerFinding(kind=kind, text=", ".join([fault, *sides[:2]]), where=_where(body)))
     return merged(findings)
 

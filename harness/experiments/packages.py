@@ -154,8 +154,8 @@ def find_changed_cells(run: Run, focus: Focus) -> dict[Cell, bool]:
     for cell in cells:
         pair, place = (record.baseline, cell.environment), (cell.kernel, cell.workload, cell.device)
         base, this = (validations.get((*place, each)) for each in pair)
-        codes = (builds.get((cell.kernel, cell.device, each)) for each in pair)
-        if base is not None and this is not None and find_changes(base, this, *codes, subject_of(record, cell)):
+        ours, theirs = (builds.get((cell.kernel, cell.device, each)) for each in pair)
+        if base is not None and this is not None and find_changes(base, this, ours, theirs, subject_of(record, cell)):
             found[cell] = False
     for target in find_slowed(run, focus):
         cell = target.cells[1]

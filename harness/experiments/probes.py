@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 from pathlib import Path
 
 from harness.config import shipped
 from harness.run.context import Context, answer_of, checked
 from harness.schema.records import Device
+from harness.tools import cache_lock
 from harness.worker import protocol, wire
 
 FOLDER = shipped.CSRC / "probes"
@@ -27,25 +28,26 @@ def build_probe(context: Context, environment: str, site: str) -> tuple[Path | N
     given = {"source": protocol.sha256_file(str(source)), "architecture": architecture}
     key = context.key("probe", given=given, environment=environment, device=device)
     folder = context.cache / "probes" / f"{environment}-{source.name.replace('.', '-')}-{key[:12]}"
-    done, part = folder / f"{source.stem}.so", folder / f"{os.getpid()}.part" / f"{source.stem}.so"
-    if done.is_file() and not done.is_symlink():
+    done, part = folder / f"{source.stem}.so", folder / "part" / f"{source.stem}.so"
+    with cache_lock(context.cache, folder.name):
+        if done.is_file() and not done.is_symlink():
+            return done, ""
+        shutil.rmtree(folder, ignore_errors=True)
+        part.parent.mkdir(parents=True)
+        task = context.task(
+            "library",
+            wire.LibraryRequest(source=str(source), out=str(part), architecture=architecture),
+            environment,
+            site,
+            timeout_s=context.plan.limits.build_s,
+            reads=(source,),
+            writes=(part.parent,),
+        )
+        answer = answer_of(context, task)
+        if answer.result is None:
+            return None, f"compiling {source.name} {answer.ended.how}"
+        result = checked(wire.Outcome, answer, "it")
+        if result.status != protocol.OK or not part.is_file() or part.is_symlink():
+            return None, f"compiling {source.name}: {result.message}"[:500]
+        part.replace(done)  # whole, or not at all
         return done, ""
-    part.parent.mkdir(parents=True, exist_ok=True)
-    task = context.task(
-        "library",
-        wire.LibraryRequest(source=str(source), out=str(part), architecture=architecture),
-        environment,
-        timeout_s=context.plan.limits.build_s,
-        log=f"probe-{site}",
-        reads=(source,),
-        writes=(part.parent,),
-    )
-    answer = answer_of(context, task)
-    if answer.result is None:
-        return None, f"compiling {source.name} {answer.ended.how}"
-    result = checked(wire.Outcome, answer, "it")
-    if result.status != protocol.OK or not part.is_file() or part.is_symlink():
-        return None, f"compiling {source.name}: {result.message}"[:500]
-    part.replace(done)  # whole, or not at all
-    part.parent.rmdir()
-    return done, ""

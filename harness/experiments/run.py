@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from harness.experiments.base import CellExperiment, path_of
 from harness.experiments.checkers import CheckersExperiment
-from harness.experiments.conditions import ConditionsRun
+from harness.experiments.conditions import ConditionsRun, run_together
 from harness.experiments.factors import FactorExperiment
 from harness.experiments.plan import Case, Focus, Planned, plan_experiments, sequences
 from harness.experiments.profile import ProfileExperiment
@@ -92,39 +92,44 @@ def explain(context: Context, display: Display, focus: Focus) -> int:
         case = _keep_built(context, case)
         for reason in case.reasons:
             display.note(f"explaining {case.id}: {reason}")
-        for experiment in list_experiments(context, case):
-            done += _run(display, experiment)
+        for experiments in list_experiments(context, case):
+            done += _run(display, experiments)
     for target in (*find_slowed(context.run, focus), *calls_operators(context.run, suspects.cases)):
         for cell in target.cells:
             if (cell.environment, cell.kernel, cell.device) in context.builds:  # no `eval`'s baseline
-                done += _run(display, ProfileExperiment(context=context, cell=cell, target=target.target))
+                done += _run(display, [ProfileExperiment(context=context, cell=cell, target=target.target)])
     return done
 
 
-def _run(display: Display, experiment: CellExperiment) -> int:
-    """Run an experiment, unless it is recorded. Return the number of records that were made."""
-    if experiment.is_recorded:
-        return 0
-    with experiment.context.hold(experiment.cell.device):
-        experiment.run()
-    display.note(f"ran {experiment.name}: {experiment.cell.id}")
-    return 1
+def _run(display: Display, experiments: Sequence[CellExperiment]) -> int:
+    """Run those experiments on a cell that are not recorded. Return the number of records that were made."""
+    missing = [experiment for experiment in experiments if not experiment.is_recorded]
+    conditions = [experiment for experiment in missing if isinstance(experiment, ConditionsRun)]
+    if missing:
+        with missing[0].context.hold(missing[0].cell.device):
+            if conditions:
+                run_together(conditions)
+            else:
+                missing[0].run()
+        display.note(f"ran {', '.join(experiment.name for experiment in missing)}: {missing[0].cell.id}")
+    return len(missing)
 
 
-def list_experiments(context: Context, case: Case) -> Iterator[CellExperiment]:
-    """Yield everything that a case calls for."""
+def list_experiments(context: Context, case: Case) -> Iterator[Sequence[CellExperiment]]:
+    """Yield everything that a case calls for: conditions on a cell together, all else one by one."""
     for cell in case.cells:
-        for name in case.experiments:
-            yield ConditionsRun(context=context, cell=cell, experiment=name, trials=case.trials)
+        yield [
+            ConditionsRun(context=context, cell=cell, experiment=name, trials=case.trials) for name in case.experiments
+        ]
         inputs = path_of(context.run, cell, "inputs")  # what the first ones gave is recorded by now
         trials = sequences(case, load_record(inputs, ConditionsRecord) if inputs.exists() else None)
-        yield ConditionsRun(context=context, cell=cell, experiment="history", trials=trials)
+        yield [ConditionsRun(context=context, cell=cell, experiment="history", trials=trials)]
     base = case.environments[0] if case.environments else ""
     for factor, cell in case.factor_cells:
-        yield FactorExperiment(context=context, factor=factor, cell=cell, baseline=base, failing=case.failing)
+        yield [FactorExperiment(context=context, factor=factor, cell=cell, baseline=base, failing=case.failing)]
     # What they look for stands in the source: one environment is enough, the one in which something changed.
     for cell in case.cells[-1:]:
-        yield CheckersExperiment(context=context, cell=cell)
+        yield [CheckersExperiment(context=context, cell=cell)]
 
 
 def _keep_built(context: Context, case: Case) -> Case:

@@ -42,7 +42,6 @@ class Question(Record):
     command: list[str]
     good: str
     bad: str
-    component: str = ""  # the package whose releases they are, all else unchanged; empty: PyTorch's
     what: Aspect
     target: str  # kernel, or a reference by name
     executor: str

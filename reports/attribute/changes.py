@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from packaging.version import InvalidVersion, Version
-
 from harness.schema.environment_records import EnvironmentRecord
 from harness.schema.packages import counts, only_packages
 from harness.worker import protocol
@@ -26,7 +24,7 @@ from reports.compare.differences import VARIABLE
 from reports.compare.factors import DIFFERS, SAME, UNKNOWN, operators_seen
 from reports.compare.meaning import evidence_text, meaning_text
 from reports.model import Comparison, Seen
-from reports.text import apart, bisect_command
+from reports.text import apart
 
 
 def inputs_moved(case: CaseFacts) -> Finding | None:
@@ -166,7 +164,6 @@ def sole_of(base: EnvironmentRecord | None, this: EnvironmentRecord | None, devi
 
 
 def package_finding(
-    case: CaseFacts,
     found: tuple[CellFacts, Exchange],
     what: str,
     how: str,
@@ -175,8 +172,8 @@ def package_finding(
     *,
     pinned: bool = True,
 ) -> Finding:
-    """Return what is said of a package: its versions, its remedy, and the bisection of its releases. `how`: FOLLOWS
-    it, only it together with the rest of the environment, or it is all that differs. `what`: result, time or memory."""
+    """Return what is said of a package: its versions and its remedy. `how`: it follows it, or
+    only together with the rest of the environment, or it is all that differs. `what`: result, time or memory."""
     cell, package = found
     one = package.versions[0]
     remedy = f"pin {package.package}=={one}" if one else f"leave out {package.package}"
@@ -191,7 +188,6 @@ def package_finding(
         out=SAME_PYTORCH if how == SOLE else {Rival.PYTORCH: held if holds else None},
         exchange=found,
         fix=f"{remedy} (packages, in matrix.yaml)" if pinned else "",
-        command=_bisection(case, package, cell.workload, what) if what != "memory" else "",
         words={"how": how, "what": what, "versions": (package.package, *package.versions)},
         details={"package": package, "is_one_way": is_one_way},
     )
@@ -199,29 +195,6 @@ def package_finding(
 
 FOLLOWS, TOGETHER, SOLE = "follows", "together", "sole"
 REST = "the rest of the environment"
-
-
-def _bisection(case: CaseFacts, package: Exchange, workload: str, what: str) -> str:
-    """Return the bisection of the package's releases; '' where its version went down, for it takes the earlier one
-    first."""
-    command, (one, two) = case.evidence.run.command, package.versions
-    try:
-        later = Version(one) < Version(two)
-    except InvalidVersion:
-        later = False
-    if not later or "--bundle" in command:
-        return ""
-    return bisect_command(
-        command,
-        component=package.package,
-        good=one,
-        bad=two,
-        torch=case.environment,
-        kernel=case.kernel or None,
-        workload=workload,
-        device=case.device,
-        what=what,
-    )
 
 
 def others_too(package: Exchange) -> dict[str, object]:
@@ -249,7 +222,7 @@ def component_moved(case: CaseFacts) -> Finding | None:
     }
     cells = [cell, *(other for other in case.moved if other.verdict == cell.verdict)]
     how = TOGETHER if exchange.needs_both else FOLLOWS
-    return package_finding(case, found[0], "correctness", how, needs, cells, pinned=_is_worse(cell))
+    return package_finding(found[0], "correctness", how, needs, cells, pinned=_is_worse(cell))
 
 
 def _is_worse(cell: CellFacts) -> bool:
@@ -267,7 +240,7 @@ def sole_package(case: CaseFacts) -> Finding | None:
         Rival.UNINITIALISED: not case.follows_poison,
     }
     found = moved[0], package
-    return package_finding(case, found, "correctness", SOLE, needs, moved, pinned=_is_worse(moved[0]))
+    return package_finding(found, "correctness", SOLE, needs, moved, pinned=_is_worse(moved[0]))
 
 
 def sole_package_of_time(change: TimeChange) -> Finding | None:
@@ -275,9 +248,7 @@ def sole_package_of_time(change: TimeChange) -> Finding | None:
     if package is None:
         return None
     found = cells[0], package
-    return package_finding(
-        change.case, found, "latency", SOLE, others_too(package), cells, pinned=change.verdict == model.REGRESSED
-    )
+    return package_finding(found, "latency", SOLE, others_too(package), cells, pinned=change.verdict == model.REGRESSED)
 
 
 def component_of_time(change: TimeChange) -> Finding | None:
@@ -289,7 +260,7 @@ def component_of_time(change: TimeChange) -> Finding | None:
     both = not found[0][1].is_one_way and len({each.package for _, each in found}) == 1
     needs: dict[str, object] = {NOT_BOTH: both}
     worse = change.verdict == model.REGRESSED
-    return package_finding(change.case, found[0], "latency", FOLLOWS, needs, list(change.cells), pinned=worse)
+    return package_finding(found[0], "latency", FOLLOWS, needs, list(change.cells), pinned=worse)
 
 
 # -- PyTorch's references ---------------------------------------------------------------------------------

@@ -117,13 +117,13 @@ def _of_package(change: MemoryChange) -> Finding | None:
     case, cells, worse = change.case, list(change.cells), change.verdict == model.REGRESSED
     package = sole_of(*case.stacks, case.device)
     if package is not None:
-        return package_finding(case, (cells[0], package), "memory", SOLE, others_too(package), cells, pinned=worse)
+        return package_finding((cells[0], package), "memory", SOLE, others_too(package), cells, pinned=worse)
     timed = [(cell, each) for cell in cells for each in cell.exchanges if each.timed]
     least = case.evidence.run.thresholds.memory
     found = [(cell, each) for cell, each in timed if each.memory_follows(least) is Follows.FACTOR]
     if found:
         alone = not found[0][1].is_one_way and len({each.package for _, each in found}) == 1
-        return package_finding(case, found[0], "memory", FOLLOWS, {"another package": alone}, cells, pinned=worse)
+        return package_finding(found[0], "memory", FOLLOWS, {"another package": alone}, cells, pinned=worse)
     if change.cured is None:
         return None
     package, where = change.cured

@@ -208,7 +208,7 @@ def command(evidence: Evidence, subject: Subject, causes: Sequence[Cause]) -> st
 
 
 def bisection(evidence: Evidence, subject: Subject, causes: Sequence[Cause]) -> str:
-    """Return a bisection of what got worse, or stopped, in one version alone: of the package, if that is why."""
+    """Return a bisection of what got worse, or stopped, in one version alone; '' where a package is why."""
     run = evidence.run
     worse = [row for row in subject.rows if _is_worse(row)]
     slower = [row for row in subject.rows if any(timed.verdict == model.REGRESSED for timed in row.timed)]
@@ -219,7 +219,7 @@ def bisection(evidence: Evidence, subject: Subject, causes: Sequence[Cause]) -> 
             row, (good, bad) = rows[0], (stack.torch for stack in known)
             package = [each for each in causes if each.cause == Kind.COMPONENT_MOVED and row.id in each.rows]
             if good == bad or package:
-                return next((each.next_command for each in package if "--component" in each.next_command), "")
+                return ""
             kernel = row.target if row.kind == KERNEL else None
             return bisect_command(
                 run.command, good=good, bad=bad, what=what, kernel=kernel, workload=row.workload, device=row.device

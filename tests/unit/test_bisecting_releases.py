@@ -46,16 +46,6 @@ OTHERS = [
 ]
 
 
-def test_the_releases_of_another_package() -> None:
-    names = [f"nvidia_cudnn_cu12-{version}-py3-none-manylinux1_x86_64.whl" for version in ("9.1.0.70", "8.9.2.26")]
-    files = [Listed(filename=name, yanked=False, requires_python="") for name in names]
-    supported = frozenset([tags.Tag("py3", "none", "manylinux1_x86_64")])
-    asked = files, "8.9.2.26", "9.1.0.70", SPEC, PYPI, supported
-    assert [each.version for each in releases_between(*asked, "nvidia-cudnn-cu12")] == ["8.9.2.26", "9.1.0.70"]
-    with pytest.raises(InputError, match=r"not a release on https://pypi.org/simple"):
-        releases_between(*asked, "numpy")
-
-
 @pytest.mark.parametrize(
     ("files", "between"),
     [

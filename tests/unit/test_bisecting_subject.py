@@ -15,7 +15,7 @@ from harness.config.planner import plan_run
 from harness.errors import InputError
 from harness.schema.bisection_records import Aspect
 from harness.search.bisect.observe import name_cells
-from harness.search.bisect.subject import BisectSubject, choose_target, derive_matrix, environment_at, environment_of
+from harness.search.bisect.subject import BisectSubject, choose_target, derive_matrix, environment_of
 from harness.worker import protocol
 
 FACTS = Facts(executor="venv", executor_reason="test", threads=2)
@@ -124,17 +124,3 @@ def test_what_the_matrix_lacks_is_refused(shipped: Matrix, changes: dict[str, An
     with pytest.raises(InputError) as caught:
         plan(shipped, replace(SUBJECT, **changes))
     assert said in str(caught.value)
-
-
-def test_of_a_package_pytorch_is_held(shipped: Matrix) -> None:
-    subject = replace(SUBJECT, good="1.0", bad="3.0", component="demo", held="2.5.0")
-    matrix = derive_matrix(shipped, subject, ["1.0", "2.0"])
-    good, other = matrix.environments
-    assert good.torch == other.torch == "2.5.0" and good.packages == ["demo==1.0"] and other.packages == ["demo==2.0"]
-    assert matrix.is_baseline(good)
-    named = shipped.model_copy(update={"environments": [*shipped.environments, other]})
-    assert environment_at(named, subject, "2.0") in named.environments
-    numpy = replace(subject, component="numpy", good="1.26.4", bad="2.0.0")
-    assert environment_at(shipped, numpy, "1.26.4") in shipped.environments, "it has that version by the file's own"
-    with pytest.raises(InputError, match=r"--torch 9.9.9: not in matrix.yaml"):
-        environment_at(shipped, replace(subject, held="9.9.9"), "1.0")

@@ -8,9 +8,8 @@ from harness.experiments.findings import (
     BULK_NOTE,
     MOST_FINDINGS,
     TEXT_CHARACTERS,
-    parse_address,
     parse_compute,
-    parse_thread,
+    parse_sanitizer,
     parse_undefined,
 )
 from harness.schema.experiment_records import CheckerFinding
@@ -102,7 +101,7 @@ def short(findings: list[CheckerFinding]) -> list[tuple[str, str, str, int]]:
 
 
 def test_address_sanitizer() -> None:
-    assert short(parse_address(ADDRESS)) == [
+    assert short(parse_sanitizer(ADDRESS)) == [
         ("out_of_bounds", "heap-buffer-overflow, WRITE of size 16", "mine.cpp:41 in tile::operator()(int) const", 1),
         ("misuse", "attempting double-free", "mine.cpp:95 in attention_forward", 1),
         ("out_of_bounds", "SEGV", "mine.cpp:99 in attention_forward", 1),
@@ -110,7 +109,7 @@ def test_address_sanitizer() -> None:
 
 
 def test_thread_sanitizer() -> None:
-    assert short(parse_thread(THREAD)) == [
+    assert short(parse_sanitizer(THREAD)) == [
         ("race", "data race, Write of size 4, Previous write of size 4", "mine.cpp:20 in worker(float*)", 1),
         ("misuse", "lock-order-inversion (potential deadlock)", "mine.cpp:50 in attention_forward", 1),
     ]
@@ -165,7 +164,7 @@ def test_a_hazard_where_code_copies_in_bulk_is_no_proof_of_a_race() -> None:
     ["", "call: done\n", "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n", "ERROR: something else\n"],
 )
 def test_silence(text: str) -> None:
-    assert not [f for parse in (parse_address, parse_thread, parse_undefined, parse_compute) for f in parse(text)]
+    assert not [f for parse in (parse_sanitizer, parse_undefined, parse_compute) for f in parse(text)]
 
 
 def test_equal_findings_are_one_and_all_are_bounded() -> None:
@@ -176,4 +175,4 @@ def test_equal_findings_are_one_and_all_are_bounded() -> None:
 
 
 def test_a_report_that_is_cut_off_is_a_finding() -> None:
-    assert parse_thread(THREAD[: THREAD.index("Previous")])[0].kind == "race"
+    assert parse_sanitizer(THREAD[: THREAD.index("Previous")])[0].kind == "race"

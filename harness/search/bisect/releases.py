@@ -36,7 +36,6 @@ def releases_between(
     spec: Environment,
     index: str,
     supported: frozenset[tags.Tag],
-    package: str = "torch",
 ) -> list[Release]:
     """Return every release from `good` to `bad`, in order; of two nightlies every nightly, of two candidates every one.
 
@@ -45,13 +44,12 @@ def releases_between(
     """
     first, last = parse_ends(good, bad)
     kinds = {channel(str(first)), channel(str(last))}
-    is_torch = package == "torch"
-    if len(kinds) > 1 and is_torch and spec.index is None:
+    if len(kinds) > 1 and spec.index is None:
         raise InputError(
             f"--good {good} --bad {bad}: PyTorch keeps releases, nightlies and candidates on indexes of their own",
             "give two of a kind, or name an index that has both: `index` in matrix.yaml",
         )
-    has_local = is_torch and index == spec.wheel_index and index != PYPI and spec.index is None
+    has_local = index == spec.wheel_index and index != PYPI and spec.index is None
     found: dict[Version, list[str]] = {}
     for item in files:
         try:
@@ -61,7 +59,7 @@ def releases_between(
         public = Version(version.public)
         kind = channel(str(public))
         is_wanted = kind in kinds and (bool(kind) or not version.is_prerelease)
-        if name != package or item.yanked or not is_wanted or not first <= public <= last:
+        if name != "torch" or item.yanked or not is_wanted or not first <= public <= last:
             continue
         problem = ""
         if has_local and version.local != spec.cuda_tag:
@@ -71,8 +69,7 @@ def releases_between(
         found.setdefault(public, []).append(problem)
     for option, end in (("--good", first), ("--bad", last)):
         if end not in found:
-            kept = kept_there(files, str(end)) if is_torch else ""
-            remedy = kept or f"pypi.org/project/{package}/#history lists the releases"
+            remedy = kept_there(files, str(end)) or "pypi.org/project/torch/#history lists the releases"
             raise InputError(f"{option} {end}: not {NAMES[channel(str(end))]} on {index}", remedy)
     return [
         # The reason of the file that comes nearest: for the right CUDA, and another Python.

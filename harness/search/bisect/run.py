@@ -13,10 +13,8 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from harness.config.environments import NOUNS, PYPI, channel
+from harness.config.environments import NOUNS, channel
 from harness.config.matrix import Matrix, load_matrix
-from harness.config.pins import pin_package
-from harness.config.plan import PlannedEnvironment
 from harness.config.wheel_files import supported_tags
 from harness.errors import InfrastructureError, InputError
 from harness.executors.remove import remove_environment
@@ -28,7 +26,7 @@ from harness.schema.storage import load_record, save_record
 from harness.search.bisect.observe import observe
 from harness.search.bisect.releases import parse_ends, releases_between
 from harness.search.bisect.steps import Probes, find_differing, most_environments
-from harness.search.bisect.subject import BisectSubject, choose_target, derive_matrix, held_environment
+from harness.search.bisect.subject import BisectSubject, choose_target, derive_matrix
 from harness.tools import cache_folder, lock_file
 from harness.worker import protocol
 from harness.workflow.matrix import run_matrix
@@ -60,8 +58,8 @@ class Bisection:
     def run(self) -> BisectionRecord:
         """Ask both ends, then the version in the middle of each step, until every step is found."""
         self._ask_ends()
-        is_small = self.prepared.choice.executor != "venv" or bool(self.subject.component)
-        with nullcontext() if is_small or self.keep else own_wheels(cache_folder()):
+        is_large = self.prepared.choice.executor == "venv" and not self.keep
+        with own_wheels(cache_folder()) if is_large else nullcontext():
             while (version := self.probes.next_version()) is not None:
                 self._ask_between(version)
                 self._remove()
@@ -105,7 +103,6 @@ class Bisection:
         is_timed = question.what is Aspect.LATENCY
         derived = derive_matrix(self.matrix, self.subject, (question.good, version))
         try:
-            self._pin(derived)
             options = replace(self.options, derived=derived, explain=False, blocks=None if is_timed else 0)
             run, _ = run_matrix(options, self.subject.selection)
         except InputError as error:
@@ -125,15 +122,6 @@ class Bisection:
                 probe = replace(probe, reason=environment.message)
             probes.append(probe)
         return probes[0], probes[1]
-
-    def _pin(self, derived: Matrix) -> None:
-        """Of a package: write pin files that differ in it alone, so that nothing else can be what differs."""
-        if self.subject.component:
-            same = PlannedEnvironment(spec=held_environment(self.matrix, self.subject.held), index=self.index)
-            for spec in derived.environments:
-                if spec not in self.matrix.environments:
-                    planned = PlannedEnvironment(spec=spec, index=self.index)
-                    pin_package(self.options.root, same, planned, self.matrix, self.subject.component)
 
     def _refuse_end(self, version: str, environment: EnvironmentRecord) -> None:
         """Raise where an end cannot be had, or nothing at all: the index does not answer."""
@@ -173,25 +161,23 @@ def make_question(subject: BisectSubject, options: RunOptions, prepared: Prepare
     """Return the question, with its releases. InputError where an end cannot be installed here."""
     plan = prepared.plan
     base = plan.environment(plan.baseline)
-    package, index = (subject.component, PYPI) if subject.component else ("torch", base.index)
-    tags, files = supported_tags(base.spec.python), options.machine.fetch_listing(index, package)
-    releases = releases_between(files, subject.good, subject.bad, base.spec, index, tags, package)
+    tags, files = supported_tags(base.spec.python), options.machine.fetch_listing(base.index, "torch")
+    releases = releases_between(files, subject.good, subject.bad, base.spec, base.index, tags)
     for end in (releases[0], releases[-1]):
         if end.skipped:
-            raise InputError(f"{package} {end.version}: {end.skipped} on {index}", "choose another `python` for it")
+            raise InputError(f"torch {end.version}: {end.skipped} on {base.index}", "choose another `python` for it")
     digest = protocol.digest([plan.digest, subject.what, subject.target, every, vars(plan.thresholds)])
-    names = [subject.component, subject.good, subject.bad, subject.what.value, subject.target, digest[:12]]
+    names = [subject.good, subject.bad, subject.what.value, subject.target, digest[:12]]
     return Question(
-        id="-".join(filter(None, names)),
+        id="-".join(names),
         created_utc=now_utc(),
         command=list(options.command),
         good=releases[0].version,
         bad=releases[-1].version,
-        component=subject.component,
         what=subject.what,
         target=subject.target,
         executor=plan.facts.executor,
-        index=index,
+        index=base.index,
         fallbacks=list(plan.fallbacks),
         releases=releases,
         every=every,

@@ -1,5 +1,4 @@
-"""What a bisection is about, as an ordinary matrix of two environments. They differ in PyTorch, or, with that held, in
-one package beside it. Pure."""
+"""What a bisection is about, as an ordinary matrix of two environments that differ in PyTorch. Pure."""
 
 from __future__ import annotations
 
@@ -7,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from harness.config.environments import Environment, channel, package_versions
+from harness.config.environments import Environment, channel
 from harness.config.matrix import Matrix
 from harness.config.planner import chosen
 from harness.errors import InputError, meant
-from harness.experiments.packages import with_package
 from harness.schema.bisection_records import Aspect
 from harness.schema.records import Device
 from harness.schema.run_records import Selection
@@ -23,8 +21,7 @@ TIMED_TRIALS = 2  # where times are asked for, outputs are only checked
 
 @dataclass(frozen=True, kw_only=True)
 class BisectSubject:
-    """`kernels` and `workloads` as given; none: all. `component`: the package whose releases are asked, in the
-    environment `held`, by version or id; '' the baseline."""
+    """`kernels` and `workloads` as given; none: all."""
 
     good: str
     bad: str
@@ -34,8 +31,6 @@ class BisectSubject:
     workloads: tuple[str, ...] = ()
     devices: tuple[Device, ...] = ("cpu",)
     trials: int | None = None
-    component: str = ""
-    held: str = ""
 
     @property
     def selection(self) -> Selection:
@@ -52,31 +47,6 @@ def environment_of(matrix: Matrix, torch: str, good: str) -> Environment:
     like = like or (matrix.baseline_environment if matrix.baseline_environment in pinned else pinned[0])
     other = {"fallback_index": None} if channel(torch) and not channel(like.torch) else {}
     return like.model_copy(update={"torch": torch, "replica": 0, **other})
-
-
-def held_environment(matrix: Matrix, held: str) -> Environment:
-    """Return the environment whose package is another each time. InputError where there is none such."""
-    known = matrix.pinned_environments
-    if not held and not matrix.baseline_environment.is_host:
-        return matrix.baseline_environment
-    for spec in known:
-        if held in (spec.torch, *map(spec.id, spec.indexes)):
-            return spec
-    problem = f"--torch {held}: not in matrix.yaml" if held else "the baseline is the host's PyTorch, as it is"
-    ids = ", ".join(spec.id() for spec in known)
-    raise InputError(problem, f"name the environment that is held: --torch V, one of {ids}")
-
-
-def environment_at(matrix: Matrix, subject: BisectSubject, version: str) -> Environment:
-    """Return the environment of a version of what is bisected: matrix.yaml's own where it has that version."""
-    if not subject.component:
-        return environment_of(matrix, version, subject.good)
-    held = held_environment(matrix, subject.held)
-    if package_versions(matrix.packages_in(held)).get(subject.component) == version:
-        return held
-    made = with_package(held, subject.component, version)
-    same = (spec for spec in matrix.pinned_environments if spec.id() == made.id())
-    return next((spec for spec in same if spec.model_copy(update={"packages": made.packages}) == made), made)
 
 
 def choose_target(subject: BisectSubject, matrix: Matrix, files: Mapping[str, Sequence[str]]) -> BisectSubject:
@@ -117,7 +87,7 @@ def _set_trials(item: Any, subject: BisectSubject) -> Any:
 def derive_matrix(matrix: Matrix, subject: BisectSubject, versions: Sequence[str]) -> Matrix:
     """Return the matrix of one look at these versions. The first is the baseline."""
     replicates = REPLICATES if subject.what is Aspect.LATENCY else 1
-    environments = [environment_at(matrix, subject, version) for version in versions]
+    environments = [environment_of(matrix, version, subject.good) for version in versions]
     changes: dict[str, Any] = {
         "baseline": environments[0].id(),
         "environments": environments,
