@@ -29,8 +29,8 @@ BUSY_S = 1.0  # at most, of waiting busily
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 # Kinds of orders, each a byte; `host` says what they do. FORGET and METER have no answer.
-OPEN, MAP, WAKE, CALL, FORGET, DESCRIBE, OUTBOX, DELIVER, METER, TELL, COLD, HOT, REPLAY, MEMORY = (
-    b"%c" % letter for letter in b"omwcfdbvutkhrp"
+OPEN, MAP, WAKE, CALL, FORGET, DESCRIBE, OUTBOX, DELIVER, METER, TELL, COPY, COLD, HOT, REPLAY, MEMORY = (
+    b"%c" % letter for letter in b"omwcfdbvutykhrp"
 )
 DONE, FAILED = b"+", b"-"  # kinds of answers
 

@@ -1,7 +1,8 @@
-"""`host` on a GPU: the calls run there, and there are three more orders.
+"""`host` on a GPU: the calls run there, and there are four more orders.
 
 COLD      the target on so many slots, the cache written over before each; and give each call's time by events
 HOT       times of a graph's replays, of calls on the first slot
+COPY      as DELIVER, of as many outputs that were there before: what it costs to deliver
 REPLAY    a graph with a call on each of so many slots, the cache written over before each if asked for
 """
 
@@ -13,8 +14,10 @@ from . import channel, codec, device_memory, device_target, events, graphs, host
 
 
 class DeviceCallee(host.Callee):
+    copied: tuple[wire.CopyOrder | None, list[Any]] = None, []  # the last order to copy, and its outputs
+
     def answers(self) -> dict[bytes, Callable[[bytes, int | None], bytes]]:
-        more = {channel.COLD: self.cold, channel.HOT: self.hot, channel.REPLAY: self.replay}
+        more = {channel.COLD: self.cold, channel.HOT: self.hot, channel.REPLAY: self.replay, channel.COPY: self.copy}
         return {**super().answers(), **more}
 
     def open(self, payload: bytes, file: int | None) -> bytes:
@@ -71,6 +74,13 @@ class DeviceCallee(host.Callee):
         graphs.sample(self._anew, expected, order.timing, row, lambda output: tensors.close(output, expected))
         found = wire.HotSamples(row.hot_us, row.hot_sampled_s, row.hot_calls_per_sample, row.hot_message, row.escaped)
         return codec.to_bytes(found)
+
+    def copy(self, payload: bytes, _file: int | None) -> bytes:
+        order = codec.from_bytes(wire.CopyOrder, payload)
+        if self.copied[0] != order:
+            like = order.dtype, order.shape, order.contiguous, "cuda"
+            self.copied = order, [tensors.ones(*like) for _ in range(order.count)]
+        return self.copy_to_outbox(self.copied[1], self.workloads[order.workload])
 
     def _anew(self) -> Any:
         """A call on the first slot's inputs whose output has memory of its own."""

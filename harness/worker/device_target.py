@@ -17,9 +17,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Sequence, Tuple
 
-import torch
-
-from . import channel, dtypes, events, host, protocol, sampling, tensors, wire
+from . import channel, dtypes, events, host, protocol, sampling, wire
 from .device_fresh import DeviceSlots
 from .target import DELIVERIES, MOST_DRAWN, Target
 
@@ -52,7 +50,8 @@ def _call(calls: int) -> tuple[bytes, bytes]:
 class DeviceTarget(Target):
     """One target on one workload."""
 
-    slots_of, waking, spare, most_output_bytes, late_ns = DeviceSlots, 0, 1, 1 << 34, 100_000
+    slots_of, waking, spare, most_output_bytes = DeviceSlots, 0, 1, 1 << 34
+    copied_order: wire.CopyOrder | None = None  # last, in the references' process
     told: wire.ProcessUse | None = None  # by its process, once it was sampled
 
     def _array(self, memory: Any, offset: int, shape: Sequence[int], dtype: str) -> Array:
@@ -87,7 +86,7 @@ class DeviceTarget(Target):
                 row.sampled_s.append(sample.at_s)
                 row.enqueue_us.append(sample.enqueue_us)
             self._look()
-        while 0 < len(self.deliveries_ns) < DELIVERIES:
+        while 0 < len(self.late_ns) < DELIVERIES:
             self.take(self.count)
             self._deliver()
         row.clock, row.calls_per_sample = "cuda_event", 1
@@ -107,22 +106,21 @@ class DeviceTarget(Target):
         if self.is_kernel:
             self._bound(statistics.median(self.row.samples_us))
         self.sampling_s += (sampling.clock_ns() - began) / 1e9
-        late_us = self.find_lateness() / self.count / 1e3
+        late_us = self.find_lateness() / 1e3
         self.row.samples_us = [each + late_us for each in self.row.samples_us]
         assert self.told is not None
         self._check_threads(self.told)
 
     def _time_copy(self, memory: Any) -> int:
-        known = self.described
-        assert known is not None
-        shape = [self.count, *known.shape]
-        if self.copied is None or list(self.copied.shape) != shape:
-            self.copied = tensors.ones(known.dtype, shape, known.contiguous, "cuda")
-        source = memory[: self.count * self._output_bytes()].view(getattr(torch, known.dtype)).view(shape)
-        torch.cuda.synchronize()
-        began = sampling.clock_ns()
-        self.copied.copy_(source)
-        torch.cuda.synchronize()
+        """The same by the references' process: both pay for a change of the process that computes there."""
+        known, references = self.described, self.references
+        assert known is not None and references is not None
+        order = wire.CopyOrder(self.row.workload, self.count, known.dtype, known.shape, known.contiguous)
+        references.outbox_of(self.count * self._output_bytes())
+        for _ in range(1 if order == self.copied_order else 2):  # the first makes what is copied
+            began = sampling.clock_ns()
+            references.request(channel.COPY, order)
+        self.copied_order = order
         return sampling.clock_ns() - began
 
     def resize(self, slots: int) -> None:

@@ -32,7 +32,7 @@ CHECKED = 2  # timed calls that are judged, of those that count
 DELIVERIES, DELIVERED = 8, 0.2  # orders at first whose outputs are delivered, and the share of those that follow
 UNSEEN_SHARE = 0.02  # of an order, beside what asking takes: so much its process may not have worked
 LONG_NS = 10_000_000  # of an order: what asking takes is little of it, and no call before it keeps threads awake
-LATE_COPIES = 0.5  # of a copy, by which a delivery may exceed it
+LATE_NS, LATE_COPIES = 50_000, 0.5  # by how much a delivery may exceed a copy: the sum of this and a share of it
 
 
 class Picked(NamedTuple):
@@ -49,7 +49,7 @@ class Target:
 
     slots_of = Slots  # the ring's layout
     waking, spare = 1, 4  # slots of calls that nobody times, at the ring's end; of which one call takes any
-    most_output_bytes, late_ns = 1 << 32, 50_000
+    most_output_bytes = 1 << 32
 
     def __init__(
         self, request: wire.TimeRequest, workload: Workload, fresh: Fresh, peer: Peer, row: wire.TargetTiming
@@ -68,9 +68,8 @@ class Target:
         self.picked: list[Picked] = []  # outputs of timed orders; each order is as likely to be judged
         self.elapsed_ns: list[int] = []  # of every timed order
         self.worked_ns: list[float] = []  # of every timed order: its samples
-        self.deliveries_ns: list[int] = []
-        self.copies_ns: list[int] = []  # one after each delivery, with the wait for an answer
-        self.copied: Any = None  # where those go
+        self.late_ns: list[float] = []  # of each delivery, for each of its calls: the work after the answer
+        self.copied: Any = None  # by this process
         self.sampling_s = 0.0
         self.copies = False  # whether each call ends with a copy of its output
         self.references: Peer | None = None  # that compute beside it, where they are asked for its sake
@@ -222,7 +221,7 @@ class Target:
     def end(self) -> None:
         """Write the row: its samples, and what they cost."""
         row = self.row
-        while 0 < len(self.deliveries_ns) < DELIVERIES:
+        while 0 < len(self.late_ns) < DELIVERIES:
             self._order()
             self._deliver()
         self.sampling_s = sum(self.elapsed_ns) / 1e9
@@ -231,8 +230,7 @@ class Target:
         row.threads_started = told.threads_started
         row.clock, row.calls_per_sample = "perf_counter_ns", self.count
         row.asking_us = self.peer.asking_ns / self.count / 1e3
-        late_ns = self.find_lateness()
-        row.samples_us = [(each + late_ns) / self.count / 1e3 for each in self.worked_ns]
+        row.samples_us = [(each / self.count + self.find_lateness()) / 1e3 for each in self.worked_ns]
         self._check_threads(told)
 
     def _check_threads(self, told: wire.ProcessUse) -> None:
@@ -296,31 +294,25 @@ class Target:
         """Memory with the outputs of the last order, which are copied there now; and the time of that."""
         began = sampling.clock_ns()
         memory = self._outputs(self.count)
-        self.deliveries_ns.append(sampling.clock_ns() - began)
-        self.copies_ns.append(self._time_answer() + self._time_copy(memory))
+        delivered_ns = sampling.clock_ns() - began
+        copy_ns = self._time_copy(memory)
+        self.late_ns.append(max(0.0, delivered_ns - LATE_NS - (1 + LATE_COPIES) * copy_ns) / self.count)
         return memory
 
-    def _time_answer(self) -> int:
-        """Return the nanoseconds until a process that is known answers: as long as a busy machine makes it wait."""
-        began = sampling.clock_ns()
-        if self.references is not None:
-            self.references.ask(channel.TELL)
-        return sampling.clock_ns() - began
-
     def _time_copy(self, memory: Any) -> int:
-        """Return the nanoseconds of a copy of as much as was delivered, as its process says that it lay in memory."""
+        """Return the nanoseconds until another process has answered, as late as a busy machine makes it, and as much
+        was copied as was delivered."""
         assert self.described is not None
         shape, dtype = [self.count, *self.described.shape], dtypes.STORAGE[self.described.dtype]
         if self.copied is None or list(self.copied.shape) != shape:
             self.copied = np.ones(shape, dtype) if self.described.contiguous else np.ones(shape[::-1], dtype).T
         source: Array = np.ndarray(shape, dtype, memory)
         began = sampling.clock_ns()
+        if self.references is not None:
+            self.references.ask(channel.TELL)
         self.copied[...] = source
         return sampling.clock_ns() - began
 
     def find_lateness(self) -> float:
-        """Return the nanoseconds of an order that its process worked after it had answered, to have outputs ready."""
-        if not self.deliveries_ns:
-            return 0.0
-        delivered, copy = statistics.median(self.deliveries_ns), statistics.median(self.copies_ns)
-        return max(0.0, delivered - copy - self.late_ns - LATE_COPIES * copy)
+        """Return the nanoseconds of a call that its process worked after it had answered, to have outputs ready."""
+        return statistics.median(self.late_ns) if self.late_ns else 0.0

@@ -747,6 +747,14 @@ class Described(Reply):
     shared: bool  # whether several lie in the same memory, so that only the last can be there
 
 
+class CopyOrder(Request):
+    workload: str
+    count: int
+    dtype: str
+    shape: List[int]
+    contiguous: bool
+
+
 class ProcessUse(Reply):
     """What a process says that it used: `harness.schema.records.TargetTiming` and `LaunchRecord` say what it is."""
 
