@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from pathlib import Path
 from types import FunctionType
 from typing import Any
 
 import jinja2
 
+from harness.worker import layouts
 from reports import text
 
 TEMPLATES = Path(__file__).parent / "templates"
-# Every function of `reports.text` is a filter: `percent` as it is called, `time_text` as `time`.
-FILTERS = {name.removesuffix("_text"): value for name, value in vars(text).items() if isinstance(value, FunctionType)}
+# Macros of numbers.txt.j2, and every function of `reports.text`, are filters: `percent` as it is called, `time_text` as
+# `time`.
+NUMBERS = ("error", "column_number", "flop_rate", "samples", "interval", "rates", "shape")
+FILTERS: dict[str, Callable[..., Any]] = {
+    name.removesuffix("_text"): value for name, value in vars(text).items() if isinstance(value, FunctionType)
+}
 
 
 def make_environment(*folders: Path, **options: Any) -> jinja2.Environment:
@@ -25,7 +31,8 @@ def make_environment(*folders: Path, **options: Any) -> jinja2.Environment:
         lstrip_blocks=True,
         **options,
     )
-    made.filters |= FILTERS
+    made.filters |= FILTERS | {name: partial(sentence, "numbers", name) for name in NUMBERS}
+    made.globals |= {"layout_name": layouts.named, "SUM": layouts.SUM}
     return made
 
 

@@ -9,16 +9,13 @@ import math
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
-from harness.schema.run_records import WorkloadInfo
 from harness.typed import typed_by_nox, words_of
-from harness.worker import layouts, protocol
+from harness.worker import protocol
 from harness.worker.text import cut, last_line, plain
-from reports.model import BACKWARD, COLD, Comparison, CorrectnessSide, Judged, LatencySide, Memory, Rate, Rates, Side
+from reports.model import BACKWARD, COLD, Comparison, CorrectnessSide, Judged, Memory, Rate, Side
 
 ABSENT = "\N{EM DASH}"
-NONFINITE = "NaN or infinity"  # a number that JSON cannot hold
 MOST_EFFECT = 10.0  # 1000%: launches that only show more show nothing
 TIMES = "\N{MULTIPLICATION SIGN}"
 BYTES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "bytes"))
@@ -111,15 +108,6 @@ def time_text(microseconds: float | None) -> str:
     return f"{microseconds / size:.{places}f} {unit}" if places is not None else f"{microseconds:.3g} {unit}"
 
 
-def samples_text(samples_us: Sequence[float]) -> str:
-    """Launch medians from the fastest to the slowest, in one unit."""
-    if not samples_us:
-        return "none"
-    size, unit, places = unit_of(min(samples_us))
-    each = (f"{value / size:.{3 if places is None else places}f}" for value in sorted(samples_us))
-    return f"{', '.join(each)} {unit}"
-
-
 def brief_time(microseconds: float, sign: str = "") -> str:
     """Three significant digits; of a difference with its sign, where that is "+"."""
     size, unit, _ = unit_of(float(f"{abs(microseconds):.3g}"))
@@ -128,16 +116,6 @@ def brief_time(microseconds: float, sign: str = "") -> str:
 
 def number(value: float | None, digits: int = 3) -> str:
     return ABSENT if value is None else f"{value:.{digits}g}"
-
-
-def error_text(side: CorrectnessSide) -> str:
-    """The largest error in rounding units; of NaN and infinity there is none."""
-    return NONFINITE if side.max_units is None and side.nonfinite_trials else number(side.max_units)
-
-
-def column_number(value: float | None) -> str:
-    """Three significant digits, zeros at the end included, for columns."""
-    return ABSENT if value is None else f"{value:#.3g}".rstrip(".") if value < 1000 else f"{value:.0f}"
 
 
 def percent(value: float | None) -> str:
@@ -161,13 +139,6 @@ def ratios_text(ratios: Sequence[float]) -> str:
     """2.90 to 4.50x; of ratios within 2% of each other the smallest."""
     low, high = min(ratios), max(ratios)
     return f"{low:.2f} to {high:.2f}{TIMES}" if high / low > 1.02 else f"{low:.2f}{TIMES}"
-
-
-def flop_rate(tflops: float | None) -> str:
-    """Achieved floating-point operations per second, in the unit that keeps three digits readable."""
-    if tflops is None:
-        return ABSENT
-    return f"{tflops:.3g} T" if tflops >= 1 else f"{tflops * 1e3:.3g} G"
 
 
 def rate_text(rate: Rate | None) -> str:
@@ -211,64 +182,6 @@ def bytes_text(size_bytes: float | None) -> str:
 def memory_change(memory: Memory) -> str:
     """Such as "2.25 MiB to 4.5 MiB"."""
     return f"{bytes_text(memory.baseline.peak_bytes)} to {bytes_text(memory.this.peak_bytes)}"
-
-
-def median_interval_text(median_us: float, low_us: float | None, high_us: float | None) -> str:
-    """13.80 us [13.77, 13.91]."""
-    size, _, places = unit_of(median_us)
-    low, high = (None if value is None else value / size for value in (low_us, high_us))
-    return with_interval(time_text(median_us), low, high, f".{3 if places is None else places}f")
-
-
-def interval_text(side: LatencySide | None) -> str:
-    """A median of launch medians and its interval, or why there is none."""
-    if side is None or side.median_us is None:
-        return ABSENT if side is None else side.message or words(side.status)
-    return median_interval_text(side.median_us, side.low_us, side.high_us)
-
-
-def rates_text(found: Rates) -> str:
-    """Both rates with their shares, or why there is no share."""
-    parts = []
-    for value, unit, share in ((found.tflops, "TFLOP/s", found.tflops_share), (found.gbps, "GB/s", found.gbps_share)):
-        if value is not None:
-            parts.append(f"{value:.3g} {unit}" + (f" ({percent(share)} of device peak)" if share is not None else ""))
-    return "; ".join([*parts, *([found.message] if found.message else [])]) or ABSENT
-
-
-def shape_text(workload: WorkloadInfo | None) -> str:
-    """Such as "B1 H8 S512 D64, causal"; of an operator, which tensors are not contiguous; empty of a problem file."""
-    if workload is None:
-        return ""
-    if workload.operator:
-        return _layouts_text(workload.operator, workload.backward)
-    sizes = {"B": workload.batch, "H": workload.heads, "S": workload.seq_len, "D": workload.head_dim}
-    if None in sizes.values():
-        return ""
-    more = [
-        f"{workload.kv_heads} heads of K and V" if workload.kv_heads else "",
-        f"{workload.kv_len} keys" if workload.kv_len else "",
-        "causal" if workload.causal else "",
-        f"mask {workload.mask}" if workload.mask else "",
-        f"dropout {workload.dropout:g}" if workload.dropout else "",
-        "with gradients" if workload.backward else "",
-    ]
-    return ", ".join([" ".join(f"{name}{size}" for name, size in sizes.items()), *filter(None, more)])
-
-
-def _layouts_text(operator: Mapping[str, Any], backward: bool) -> str:
-    """Such as "input channels_last, tensor 2 strides (0, 1), along the gradient of a sum"."""
-    found = []
-    for number, argument in enumerate(operator["tensors"], 1):
-        name = argument["name"] or f"tensor {number}"
-        for each in argument["tensors"]:
-            if each.get("strides"):
-                found.append(f"{name} {layouts.named(each['shape'], each['strides'], each['offset'])}")
-            if backward and not each.get("requires_grad", True):
-                found.append(f"{name} without gradient")
-    if backward and (direction := operator.get("direction")):
-        found.append("along the gradient of a sum" if direction == layouts.SUM else f"gradient given {direction}")
-    return ", ".join(found)
 
 
 def tally_text(counts: Mapping[str, int]) -> str:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
 
 from harness.schema.environment_records import CeilingRecord
 from harness.schema.records import LaunchRecord
 from harness.schema.run_records import Cell, GpuFacts, WorkloadInfo
 from reports.load.evidence import Evidence
 from reports.model import Rates
-from reports.text import apart, span, words
+from reports.sentences import sentence
+from reports.text import words
 
 # An environment's SM clock this far from the baseline's moves latency by as much.
 CLOCK_MOVED = 0.01
@@ -31,39 +31,13 @@ class Card(GpuFacts):
 
     @property
     def text(self) -> str:
-        """What a reader must know of a GPU to compare its times with another's."""
-        states = {None: "not recorded", True: "on", False: "off"}
-        parts = [self.name, f"driver {self.driver}", f"{self.memory_bytes / (1 << 30):.0f} GiB"]
-        parts += [f"ECC {states[self.ecc]}", f"MIG {states[self.mig]}"]
-        parts += [f"power limit {self.power_limit_w:.0f} W"] if self.power_limit_w else []
-        parts += [f"SM clock up to {self.max_sm_mhz} MHz"] if self.max_sm_mhz else []
-        return ", ".join(parts)
+        """Return what a reader must know of a GPU to compare its times with another's."""
+        return sentence("gpus", "card", self)
 
     @property
     def peak_text(self) -> str:
-        """What it reached in this run, or why that is not known."""
-        if self.ceiling is None:
-            return self.ceiling_message
-        found = self.ceiling
-        size = f" ({found.matmul_size}\N{SUPERSCRIPT THREE})" if found.matmul_size else ""
-        parts = [f"{value:.0f} TFLOP/s in a {dtype} product{size}" for dtype, value in found.matmul_tflops.items()]
-        parts += [f"{found.copy_gbps:.0f} GB/s in a copy"] if found.copy_gbps else []
-        return ", ".join(parts) or "nothing was measured"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Measuring:
-    """Seconds that launches spent warming up or sampling calls on a GPU; that they took in all; and from the first
-    one's start to the last one's end."""
-
-    launches: int
-    sampling_s: float
-    launches_s: float
-    span_s: float
-
-    @property
-    def share(self) -> float:
-        return self.sampling_s / self.span_s if self.span_s > 0 else 0.0
+        """Return what it reached in this run, or why that is not known."""
+        return sentence("gpus", "peak", self.ceiling) if self.ceiling else self.ceiling_message
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,46 +88,25 @@ def _card(evidence: Evidence, gpu: GpuFacts) -> Card:
     return Card(**vars(gpu), ceiling=None if message else record, ceiling_message=message)
 
 
-def measuring(evidence: Evidence) -> Measuring | None:
-    """None where no launch on a GPU recorded it."""
-    launches = [launch for launch in gpu_launches(evidence) if launch.sampling_s is not None]
-    if not launches:
-        return None
-    starts = [datetime.fromisoformat(launch.started_utc).timestamp() for launch in launches]
-    ends = [start + launch.duration_s for start, launch in zip(starts, launches, strict=True)]
-    return Measuring(
-        launches=len(launches),
-        sampling_s=sum(launch.sampling_s or 0.0 for launch in launches),
-        launches_s=sum(launch.duration_s for launch in launches),
-        span_s=max(ends) - min(starts),
-    )
-
-
 def gpu_confounders(evidence: Evidence) -> Iterator[tuple[str, str]]:
     """(subject, statement): what made the GPU's times less certain."""
     launches = list(gpu_launches(evidence))
     throttled = [sum(timing.throttled_samples for timing in launch.timings) for launch in launches]
     if any(throttled):
-        reasons = sorted({reason for launch in launches if launch.gpu for reason in launch.gpu.throttle_reasons})
         kept = sum(len(timing.samples_us) for launch in launches for timing in launch.timings)
-        samples = f"{sum(throttled)} of {kept + sum(throttled)} samples were discarded"
-        named = f" ({', '.join(reasons)})" if reasons else ""
-        where = f"in {sum(map(bool, throttled))} of {len(launches)} launches"
-        yield "GPU clock", f"the GPU throttled{named}: {samples}, {where}"
+        yield "GPU clock", sentence("gpus", "throttled", launches, throttled, kept)
     others = [launch.gpu.other_processes for launch in launches if launch.gpu is not None]
     if busy := [count for count in others if count]:
-        noun = "other process" if max(busy) == 1 else "other processes"
-        yield "GPU", f"{span(busy, '{:d}')} {noun} used the GPU during {len(busy)} of {len(launches)} launches"
+        yield "GPU", sentence("gpus", "shared", busy, len(launches))
     clocks = clocks_by_environment(evidence)
     base = clocks.get(evidence.run.baseline)
     for name, mhz in clocks.items():
         if base and abs(mhz / base - 1) > CLOCK_MOVED:
             versions = evidence.names[evidence.run.baseline], evidence.names[name]
-            clock = f"the SM clock was {apart(versions, f'{base:.0f} MHz', f'{mhz:.0f}')}, while calls were sampled"
-            yield name, f"{clock}; latency scales with the clock"
+            yield name, sentence("gpus", "clock", base, mhz, versions)
     for card in cards(evidence):
         if card.mig:
-            yield card.name, "MIG is on: the times are for a slice of the GPU"
+            yield card.name, sentence("gpus", "sliced")
 
 
 def clocks_by_environment(evidence: Evidence) -> dict[str, float]:
@@ -208,7 +161,7 @@ def ceiling_of(evidence: Evidence, cell: Cell) -> tuple[CeilingRecord | None, st
 
 
 def rates(info: WorkloadInfo | None, ceiling: CeilingRecord | None, message: str, median_us: float) -> Rates:
-    """What a median amounts to in FLOP/s and bytes/s, and as shares of the device's peaks."""
+    """Return what a median amounts to in FLOP/s and bytes/s, and as shares of the device's peaks."""
     if info is None or not (info.flops or info.bytes):
         return Rates(message="the operations and bytes of this workload are unknown")
     tflops = info.flops / median_us / 1e6 if info.flops else None
@@ -216,11 +169,10 @@ def rates(info: WorkloadInfo | None, ceiling: CeilingRecord | None, message: str
     if ceiling is None:
         return Rates(tflops=tflops, gbps=gbps, message=message)
     matmul, copy = ceiling.matmul_tflops.get(info.dtype), ceiling.copy_gbps
-    missing = [f"a product of {info.dtype}"] * (not matmul) + ["a copy"] * (not copy)
     return Rates(
         tflops=tflops,
         gbps=gbps,
         tflops_share=tflops / matmul if tflops and matmul else None,
         gbps_share=gbps / copy if gbps and copy else None,
-        message=f"no peak was measured for {' and '.join(missing)}" if missing else "",
+        message=sentence("gpus", "no_peak", matmul, copy, info.dtype),
     )

@@ -7,20 +7,16 @@ and sorts by is one compact list for each column.
 
 from __future__ import annotations
 
-from itertools import groupby
 from typing import Any
 
-from harness.schema.run_records import WorkloadInfo
 from reports import model
 from reports.attribute.causes import GRADES, Kind
 from reports.compare.factors import crossing
-from reports.compare.gpus import Ran
-from reports.compare.kernelbench import Solution
 from reports.compare.rows import SUBJECTS, significance
 from reports.model import Comparison
 from reports.render.answers import MOST, Answer, Answers
 from reports.render.method import method_values
-from reports.render.report import Report, TargetTimes
+from reports.render.report import Report
 from reports.render.subjects import GridCell, State
 from reports.render.tables import axis_reach, modes, tables, time_reach
 from reports.render.templating import html_templates, inlined, pack, render_html
@@ -63,44 +59,6 @@ def drift(report: Report) -> list[dict[str, Any]]:
     return [{"place": place, "cells": cells} for place, cells in found.items()]
 
 
-def measured_groups(report: Report) -> list[tuple[WorkloadInfo | None, list[list[TargetTimes]]]]:
-    """Per workload, per target: one entry for each environment. Of GPUs alone: elsewhere no peaks are measured."""
-    rows = [times for times in report.measured if times.row.device == "cuda"][:MEASURED_SHOWN]
-    return [
-        (
-            report.evidence.workload(workload),
-            [list(same) for _, same in groupby(group, key=lambda times: times.row.target)],
-        )
-        for workload, group in groupby(rows, key=lambda times: times.row.workload)
-    ]
-
-
-def ran_table(report: Report) -> list[tuple[str, list[list[Ran]]]]:
-    """Per reference, per environment: what ran under its name."""
-    names = report.evidence.run.environments
-    return [
-        (target, [[ran for ran in report.ran if (ran.target, ran.environment) == (target, name)] for name in names])
-        for target in dict.fromkeys(ran.target for ran in report.ran)
-    ]
-
-
-def default_choices(report: Report, environment: str) -> list[tuple[list[str], list[str], str]]:
-    """(operators that PyTorch dispatched `default` to, workloads, why there are none), the same ones together."""
-    found: dict[tuple[tuple[str, ...], str], list[str]] = {}
-    for ran in report.ran:
-        if (ran.environment, ran.target) == (environment, "default"):
-            chosen = [name for name in ran.operators if "_scaled_dot_product_" in name] or ran.operators
-            found.setdefault((tuple(chosen), ran.message), []).extend(ran.workloads)
-    return [(list(operators), workloads, message) for (operators, message), workloads in found.items()]
-
-
-def solutions_by_problem(report: Report) -> list[tuple[str, list[Solution | None]]]:
-    """Per problem its solution in each line of the fast_p table."""
-    columns = [{each.problem: each for each in line.solutions} for line in report.kernelbench]
-    names = dict.fromkeys(name for column in columns for name in column)
-    return [(name, [column.get(name) for column in columns]) for name in names]
-
-
 def render_page(report: Report) -> str:
     macros = (
         html_templates()
@@ -117,6 +75,7 @@ def render_page(report: Report) -> str:
     )
     content, index = tables(report, macros)
     drifts, drawn = drift(report), pictured(report)
+    on_gpus = [times for times in report.measured if times.row.device == "cuda"]  # elsewhere no peaks are measured
     tallies = [counts for _, kinds in report.tallied for _, counts in kinds]
     of_kernels = [each for each in report.explanations if not each.lead.is_reference]
     return render_html(
@@ -141,11 +100,8 @@ def render_page(report: Report) -> str:
         drift=drifts,
         drift_references=list(dict.fromkeys(name for line in drifts for name in line["cells"])),
         confidence=percent(report.evidence.confidence),
-        measured=measured_groups(report),
-        solutions=solutions_by_problem(report),
-        ran=ran_table(report),
-        defaults={name: default_choices(report, name) for name in report.evidence.run.environments},
-        left_over=max(0, sum(times.row.device == "cuda" for times in report.measured) - MEASURED_SHOWN),
+        measured=on_gpus[:MEASURED_SHOWN],
+        left_over=max(0, len(on_gpus) - MEASURED_SHOWN),
         method=method_values(report),
         environments=report.evidence.run.environments,
         names=report.evidence.names,

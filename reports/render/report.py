@@ -11,7 +11,7 @@ from reports.attribute import attribute
 from reports.attribute.packages import package_answers
 from reports.compare.compiled import compiled
 from reports.compare.differences import build_differences, confounders, environment_items
-from reports.compare.gpus import cards, measuring, what_ran
+from reports.compare.gpus import cards, what_ran
 from reports.compare.kernelbench import scores
 from reports.compare.outcomes import cell_states, failures, version_of
 from reports.compare.properties import blind_spots, unrepeatable
@@ -21,7 +21,8 @@ from reports.model import Comparison, LatencySide, MemorySide
 from reports.render.answers import answers
 from reports.render.explanations import causes_by_row, explanations, unmoved
 from reports.render.reproduce import with_scripts
-from reports.text import ABSENT, effect_text, matrix_command, shape_text
+from reports.sentences import sentence
+from reports.text import ABSENT, effect_text, matrix_command
 
 Judged = list[tuple[Comparison, str]]  # rows, each with its verdict of one aspect
 
@@ -61,7 +62,6 @@ class Report:
         self.judged = judge_aspects(rows)
         self.counts = {aspect: _counts(verdict for _, verdict in judged) for aspect, judged in self.judged.items()}
         self.cards = cards(evidence)
-        self.measuring = measuring(evidence)
         self.ran = what_ran(evidence, "cuda") or what_ran(evidence, "cpu")
         self.measured = list_times(evidence, rows)
         self.matrix_command = matrix_command(evidence.run.command)
@@ -84,7 +84,9 @@ class Report:
     def shapes(self) -> dict[str, str]:
         """Each workload's, where it has one."""
         shown = {row.workload for row in self.rows}
-        every = {info.id: shape_text(info) for info in self.evidence.run.workloads if info.id in shown}
+        every = {
+            info.id: sentence("numbers", "shape", info) for info in self.evidence.run.workloads if info.id in shown
+        }
         return {name: text for name, text in every.items() if text}
 
     @property

@@ -54,7 +54,6 @@ def summary(report: Report) -> dict[str, Any]:
         "answers": {"kernels": report.answers.kernels, "references": report.answers.references},
         "run": {name: getattr(run, name) for name in RUN_KEYS},
         "gpus": report.cards,
-        "gpu_measuring": report.measuring,
         "baseline": run.baseline,
         "environments": report.versions,
         "confounders": report.confounders,

@@ -17,7 +17,7 @@ from harness.config.planner import plan_run
 from harness.errors import InputError
 from harness.schema.run_records import Selection
 from harness.worker import agreement, layouts, protocol
-from reports.text import shape_text
+from reports.sentences import sentence
 
 TOPK = {"operator": "torch.topk", "shapes": [[64, 4096]], "arguments": {"k": 16}, "dtypes": ["float32", "bfloat16"]}
 FACTS = Facts(executor="venv", executor_reason="a test")
@@ -133,7 +133,7 @@ def test_a_layout_is_strides_and_an_offset() -> None:
     assert [layouts.elements(each.shape, each.strides, each.offset) for each in found[:4]] == [120, 12, 4, 7]
     assert layouts.strides("channels_last", [2, 3, 4, 5, 6]) == [360, 1, 90, 18, 3]
     assert layouts.elements([0, 4], [4, 1]) == 0
-    assert shape_text(planned(matrix_of(asked)).workloads[1]) == (
+    assert sentence("numbers", "shape", planned(matrix_of(asked)).workloads[1]) == (
         "input channels_last, weight transposed, bias offset, mask strides (0, 2), mask without gradient, "
         "along the gradient of a sum"
     )
