@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 
 from harness.schema.environment_records import BuildRecord, EnvironmentRecord, Observation
-from harness.schema.run_records import Fallback
 from reports.compare.gpus import gpu_confounders
 from reports.compare.two_runs import statements
 from reports.load.evidence import Evidence
-from reports.text import ABSENT, matrix_command, span
+from reports.sentences import sentence
+from reports.text import ABSENT, matrix_command
 
-DIFF_LINES = 120
 # Above this share of the machine for others, a launch was disturbed.
 BUSY = 0.10
 
@@ -38,7 +35,6 @@ class BuildDifference:
     kernel: str
     device: str
     items: list[Property]
-    ninja_diffs: dict[str, str]
     records: list[str] = field(default_factory=list)
 
 
@@ -118,33 +114,13 @@ def build_differences(evidence: Evidence) -> list[BuildDifference]:
 
 
 def _build_difference(evidence: Evidence, kernel: str, device: str) -> BuildDifference:
-    run = evidence.run
-    records = {name: evidence.builds.get((name, kernel, device)) for name in run.environments}
-    base = records.get(run.baseline)
-    built = {name: record for name, record in records.items() if record is not None}
-    diffs = {name: ninja_diff(base, this) for name, this in built.items() if base is not None and this.build_ninja}
+    records = {name: evidence.builds.get((name, kernel, device)) for name in evidence.run.environments}
     return BuildDifference(
         kernel=kernel,
         device=device,
         items=_items([flatten_build(record) for record in records.values()]),
-        ninja_diffs={name: diff for name, diff in diffs.items() if diff},
-        records=[evidence.build_pointer(name, kernel, device) for name in built],
+        records=[evidence.build_pointer(name, kernel, device) for name, record in records.items() if record],
     )
-
-
-def _words(text: str) -> list[str]:
-    """One word a line: ninja's command lines are far too long to compare as lines."""
-    return [word for line in text.splitlines() for word in re.split(r"(?<=\S)\s+", line.rstrip()) if word]
-
-
-def ninja_diff(base: BuildRecord, this: BuildRecord) -> str:
-    """Unified diff of build.ninja, word by word; empty where they are equal."""
-    if base.build_ninja == this.build_ninja:
-        return ""
-    one, two = _words(base.build_ninja), _words(this.build_ninja)
-    lines = list(difflib.unified_diff(one, two, base.environment, this.environment, lineterm="", n=1))
-    cut = [f"... {len(lines) - DIFF_LINES} more lines"] if len(lines) > DIFF_LINES else []
-    return "\n".join(lines[:DIFF_LINES] + cut)
 
 
 # Facts of an observed environment, and the sentence for a difference in each.
@@ -182,48 +158,26 @@ class Difference:
         return self.kind == "threads" or "thread" in self.name.lower()
 
 
-def fallback_text(item: Fallback) -> str:
-    """In short; the method section has the error as raised."""
-    if item.wanted.startswith("http") and item.got.startswith("http"):
-        if "cannot be reached" in item.reason:
-            return f"wheels from {item.got}, because {item.wanted} cannot be reached"
-        return f"wheels from {item.got} instead of {item.wanted}: {item.reason}"
-    return f"wanted {item.wanted}, got {item.got}: {item.reason}"
-
-
-def busy_text(evidence: Evidence) -> str:
-    """Empty where the machine was quiet around every launch."""
-    loads = [launch.load for group in evidence.launch_records.values() for launch in group]
-    parts = []
-    for who, values in (
-        ("other processes used", [load.busy_share_others for load in loads if load is not None]),
-        ("other virtual machines on its host took", [load.steal_share for load in loads if load is not None]),
-    ):
-        high = [value for value in values if value is not None and value > BUSY]
-        if high:
-            parts.append(f"{who} {span(high, '{:.0%}')} of it during {len(high)} of {len(loads)} launches")
-    return f"the machine was busy: {' and '.join(parts)}; latencies are less certain" if parts else ""
-
-
 def confounders(evidence: Evidence) -> list[Confounder]:
-    """An unfinished run first, then differences besides PyTorch's version, then where the same wheels came from."""
+    """Return an unfinished run first, then differences besides PyTorch's version, then where the same wheels came
+    from."""
     return [Confounder(subject=subject, statement=statement) for subject, statement in _confounders(evidence)]
 
 
 def _confounders(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """(subject, statement)."""
+    """Yield subjects, each with a statement."""
     run = evidence.run
+    launches = [launch for group in evidence.launch_records.values() for launch in group]
+    planned = run.launches * len(evidence.launch_records)
     yield from statements(run)
     if run.mode == "eval":
-        compared = matrix_command(run.command)
-        yield "run", f"one environment was timed alone, so its times decide nothing; to compare: {compared}"
+        yield "run", sentence("caveats", "alone", matrix_command(run.command))
     if run.quick:
-        yield "run", "a quick run: fewer trials and launches than matrix.yaml specifies"
-    recorded = [len(records) for records in evidence.launch_records.values()]
-    planned = run.launches * len(recorded)
-    if sum(recorded) < planned:
-        yield "launches", f"the run is not finished: {sum(recorded)} of {planned} launches are recorded"
-    if busy := busy_text(evidence):
+        yield "run", sentence("caveats", "quick")
+    if len(launches) < planned:
+        yield "launches", sentence("caveats", "unfinished", len(launches), planned)
+    loads = [launch.load for launch in launches]
+    if busy := sentence("caveats", "busy", loads, BUSY):
         yield "load", busy
     yield from gpu_confounders(evidence)
     base = evidence.environments.get(run.baseline)
@@ -234,11 +188,10 @@ def _confounders(evidence: Evidence) -> Iterator[tuple[str, str]]:
                 yield name, each.text
     for crossing in evidence.crossings.values():
         if not crossing.inputs_identical:
-            subject = f"{crossing.kernel}/{crossing.workload}/{crossing.device}"
-            yield subject, "the input bytes differ between environments, so outputs cannot be compared"
+            yield f"{crossing.kernel}/{crossing.workload}/{crossing.device}", sentence("caveats", "inputs_differ")
     fallbacks: dict[str, list[str]] = {}
     for item in run.fallbacks:
-        fallbacks.setdefault(fallback_text(item), []).append(item.subject)
+        fallbacks.setdefault(sentence("caveats", "fallback", item), []).append(item.subject)
     for text, names in fallbacks.items():
         yield ", ".join(names), text
 
@@ -280,10 +233,10 @@ def _differing(
         held = [wheel.version if (wheel := seen.wheels.get(name)) else "missing" for seen in (one, two)]
         if held[0] != held[1]:
             yield PACKAGE, name, text(f"{name} is", *held)
-    for kind, sentence in CONFOUNDING.items():
+    for kind, form in CONFOUNDING.items():
         left, right = _text(getattr(one, kind)), _text(getattr(two, kind))
         if left != right:
-            yield kind, "", sentence.format(left, right, *versions)
+            yield kind, "", form.format(left, right, *versions)
     if not _same_gpus(one, two):
         yield GPU, "", f"the GPU or its driver differs between {versions[0]} and {versions[1]}"
     for name in sorted(one.settings.keys() & two.settings.keys()):

@@ -10,8 +10,8 @@ from harness.stats import decide
 from harness.worker.protocol import Fault
 from reports import model
 from reports.load.evidence import Evidence
-from reports.model import Comparison, Latency
-from reports.text import ABSENT, effect_text, percent, short
+from reports.model import Comparison, Correctness, Judged, Latency
+from reports.sentences import sentence
 
 DETECT = 0.1  # the slow-down that a gate must be able to see, unless another is given
 OPEN = (model.UNDECIDED, model.ABOUT)
@@ -49,41 +49,22 @@ def unseen(evidence: Evidence, rows: Sequence[Comparison], detect: float = DETEC
 
 
 def unseen_text(evidence: Evidence, rows: Sequence[Comparison], detect: float = DETECT) -> str:
-    """What the gate could not have detected, why, and what to do; empty where there is nothing."""
+    """Return what the gate could not have detected, why, and what to do; empty where there is nothing."""
     found = unseen(evidence, rows, detect)
-    if not found:
-        return ""
     times = sum(len(_timed(row)) for row in rows if not row.alone)
-    known = [each.launches for each in found if each.launches is not None]
-    hardest = max(found, key=lambda each: (each.launches is None, each.launches or 0))
-    can = hardest.timed.smallest_effect
-    why = f"it could only detect {effect_text(can)} or more" if effect_text(can) != ABSENT else short(hardest.timed.why)
-    todo = ""
-    if known:
-        some = "" if len(known) == len(found) else f"for {len(known)} of them "
-        enough = f"{some}about {max(known)} launches of each environment would be enough"
-        todo = f"; {enough} (--launches), or raise --detect"
-    return (
-        f"the latency gate cannot pass: a slow-down of {percent(detect)} could not have been detected in "
-        f"{len(found)} of {times} timed rows; the hardest is {hardest.row.id}: {why}{todo}"
-    )
+    hardest = max(found, key=lambda each: (each.launches is None, each.launches or 0), default=None)
+    return sentence("caveats", "unseen_times", found, hardest, times, detect)
 
 
 def _memory_unseen(row: Comparison) -> bool:
-    """Whether a gate on memory could not have seen a change, of a target that ran before."""
+    """Return whether a gate on memory could not have seen a change, of a target that ran before."""
     lost = row.memory.verdict == model.NO_DATA and bool(row.latency.baseline.medians_us)
     return not row.alone and (lost or row.memory.verdict == model.UNDECIDED)
 
 
 def memory_unseen_text(rows: Sequence[Comparison]) -> str:
-    """As `unseen_text`, of memory."""
-    found = [row for row in rows if _memory_unseen(row)]
-    if not found:
-        return ""
-    return (
-        f"the memory gate cannot pass: more memory could not have been seen in {len(found)} of {len(rows)} rows; "
-        f"the first is {found[0].id}: {short(found[0].memory.why)}"
-    )
+    """Return the same of memory."""
+    return sentence("caveats", "unseen_memory", [row for row in rows if _memory_unseen(row)], len(rows))
 
 
 def exit_codes(
@@ -94,49 +75,47 @@ def exit_codes(
     detect: float = DETECT,
 ) -> list[int]:
     """Every code that applies; `harness.errors.exit_code` chooses."""
-    codes = []
-    if any(record.status == "broken" for record in evidence.environments.values()):
-        codes.append(errors.INFRASTRUCTURE)
-    if any(record.status == "build_failed" for record in evidence.builds.values()):
-        codes.append(errors.BUILD_FAILED)
     compared = [row for row in rows if not row.alone]
-    if "correctness" in fail_on and any(map(_correctness_gate, compared)):
-        codes.append(errors.CORRECTNESS_REGRESSED)
-    if "exactness" in fail_on and any(row.correctness.verdict == model.LESS_EXACT for row in compared):
-        codes.append(errors.CORRECTNESS_REGRESSED)
-    if "latency" in fail_on and any(map(_latency_gate, compared)):
-        codes.append(errors.LATENCY_REGRESSED)
-    if "memory" in fail_on and any(row.memory.verdict == model.REGRESSED for row in compared):
-        codes.append(errors.MEMORY_REGRESSED)
-    verdicts = [row.correctness.verdict for row in rows if "correctness" in fail_on]
-    verdicts += [row.memory.verdict for row in rows if "memory" in fail_on]
-    verdicts += [timed.verdict for row in rows for timed in row.timed if "latency" in fail_on]
-    blind = "latency" in fail_on and bool(unseen(evidence, rows, detect))
-    blind |= "memory" in fail_on and any(map(_memory_unseen, compared))
-    blind |= "correctness" in fail_on and any(_skipped(row) or _means_else(row) for row in compared)
-    if blind or (strict and any(verdict in OPEN for verdict in verdicts)):
-        codes.append(errors.UNDECIDED)
-    return codes
+    applies = {
+        errors.INFRASTRUCTURE: any(record.status == "broken" for record in evidence.environments.values()),
+        errors.BUILD_FAILED: any(record.status == "build_failed" for record in evidence.builds.values()),
+        errors.CORRECTNESS_REGRESSED: (
+            ("correctness" in fail_on and any(map(_correctness_gate, compared)))
+            # Less exact but within the rule passes; this is stricter.
+            or ("exactness" in fail_on and any(row.correctness.verdict == model.LESS_EXACT for row in compared))
+        ),
+        errors.LATENCY_REGRESSED: "latency" in fail_on and any(map(_latency_gate, compared)),
+        errors.MEMORY_REGRESSED: "memory" in fail_on and any(row.memory.verdict == model.REGRESSED for row in compared),
+    }
+    judged: dict[str, list[Correctness | Judged]] = {
+        "correctness": [row.correctness for row in rows],
+        "memory": [row.memory for row in rows],
+        "latency": [timed for row in rows for timed in row.timed],
+    }
+    is_open = any(each.verdict in OPEN for aspect in fail_on & judged.keys() for each in judged[aspect])
+    is_blind = (
+        ("latency" in fail_on and bool(unseen(evidence, rows, detect)))
+        or ("memory" in fail_on and any(map(_memory_unseen, compared)))
+        or ("correctness" in fail_on and any(map(_unjudged, compared)))
+    )
+    applies[errors.UNDECIDED] = is_blind or (strict and is_open)
+    return [code for code, does_apply in applies.items() if does_apply]
 
 
-def _skipped(row: Comparison) -> bool:
-    """Return whether kernel-matrix could not measure here what ran before: no gate passes what it did not see."""
+def _unjudged(row: Comparison) -> bool:
+    """Return whether kernel-matrix could not measure here what ran before, or the versions compute different things: no
+    gate passes what it did not see, or what nothing in the run can judge."""
     judged = row.correctness
-    return judged.this.fault is not Fault.SUBJECT and judged.baseline.status == "ok"
-
-
-def _means_else(row: Comparison) -> bool:
-    """Return whether the versions compute different things: no gate passes what nothing in the run can judge."""
-    return row.correctness.verdict in model.ANOTHER_MEANING
+    was_skipped = judged.this.fault is not Fault.SUBJECT and judged.baseline.status == "ok"
+    return was_skipped or judged.verdict in model.ANOTHER_MEANING
 
 
 def _correctness_gate(row: Comparison) -> bool:
-    """Less exact but within the rule passes; `--fail-on exactness` is stricter."""
     return _worse(row.correctness.verdict, row.correctness.baseline.status == "ok")
 
 
 def _latency_gate(row: Comparison) -> bool:
-    """A target that can no longer be timed must not pass."""
+    """Return whether it got slower; a target that can no longer be timed must not pass."""
     return any(_worse(timed.verdict, bool(timed.baseline.medians_us)) for timed in row.timed)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
@@ -90,46 +91,42 @@ def cell_states(evidence: Evidence) -> list[CellState]:
 
 
 def failures(evidence: Evidence) -> list[Failure]:
-    """Environments, builds, validations and launches that failed, in that order: first causes first."""
+    """Return environments, builds, validations and launches that failed, in that order: first causes first. The same
+    failure with the same message is told once, with all its places."""
     found: dict[tuple[str, str, str], Failure] = {}
-    seen: set[tuple[tuple[str, str, str], str]] = set()
-
-    def add(what: str, place: str, outcome: Outcome) -> None:
-        """One entry for all places where the same thing failed with the same message."""
+    for where, place, outcome in _outcomes(evidence):
         told = outcome.status not in ("ok", "not_run", "wrong") or (outcome.status == "wrong" and outcome.message)
         if told or outcome.fault is not Fault.SUBJECT:
-            key = (what, outcome.status, outcome.message)
-            new = Failure(where=what, places=[], status=outcome.status, message=outcome.message, log_excerpt="")
+            key = (where, outcome.status, outcome.message)
+            new = Failure(where=where, places=[], status=outcome.status, message=outcome.message, log_excerpt="")
             entry = found.setdefault(key, new)
-            if (key, place) not in seen:
-                seen.add((key, place))
-                entry.places.append(place)
+            entry.places += [place] if place not in entry.places[-1:] else []
             entry.log_excerpt = entry.log_excerpt or outcome.log_excerpt
+    return list(found.values())
 
+
+def _outcomes(evidence: Evidence) -> Iterator[tuple[str, str, Outcome]]:
+    """Yield what ended, with the place where it did: in short, and in full."""
     for environment in evidence.environments.values():
-        add(environment.id, environment.id, environment)
+        yield environment.id, environment.id, environment
     for build in evidence.builds.values():
-        add(f"build of {build.kernel} ({build.device})", f"build in {build.environment}", build)
+        yield f"build of {build.kernel} ({build.device})", f"build in {build.environment}", build
     for cell_id, record in evidence.validations.items():
         on = f"on {record.workload} ({record.device})"
         if record.status != protocol.BUILD_FAILED:  # that is told with the build
-            add(f"{record.kernel} {on}", cell_id, record)
+            yield f"{record.kernel} {on}", cell_id, record
         for recipe in record.recipes:
-            for target in recipe.targets:
-                name = record.kernel if target.target == protocol.KERNEL else target.target
-                add(f"{name} {on}", f"{cell_id}, {target.target} on {recipe.recipe} inputs", target)
+            for result in recipe.targets:
+                name = record.kernel if result.target == protocol.KERNEL else result.target
+                yield f"{name} {on}", f"{cell_id}, {result.target} on {recipe.recipe} inputs", result
     for launches in evidence.launch_records.values():
         for launch in launches:
             where = f"{launch.environment}/{launch.kernel}/{launch.device}"
-            add(f"launches of {launch.kernel} ({launch.device})", f"launch {launch.index} of {where}", launch)
+            yield f"launches of {launch.kernel} ({launch.device})", f"launch {launch.index} of {where}", launch
             for timing in launch.timings:
                 name = launch.kernel if timing.target == protocol.KERNEL else timing.target
-                add(
-                    f"{name} on {timing.workload} ({launch.device})",
-                    f"timing of {timing.target} on {timing.workload} in {where}",
-                    timing,
-                )
-    return list(found.values())
+                place = f"timing of {timing.target} on {timing.workload} in {where}"
+                yield f"{name} on {timing.workload} ({launch.device})", place, timing
 
 
 def unbuilt(evidence: Evidence) -> list[str]:

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 from harness.errors import InputError
 from harness.schema.experiment_records import CheckersRecord, ConditionsRecord, ProfileRecord
 from harness.schema.run_records import Cell, Fallback, KernelInfo, RunRecord, RunSide, WorkloadInfo
 from harness.schema.storage import Run, save_record
 from reports.load.evidence import Evidence, cell_of, load_evidence
+from reports.sentences import sentence
 
 A, B = "A", "B"
 
@@ -127,58 +129,52 @@ def _run(runs: TwoRuns, environment: str, cells: list[Cell]) -> RunRecord:
 
 
 def _left_out(runs: TwoRuns, environment: str, cells: list[Cell]) -> Iterator[Fallback]:
-    """What one run has in the environment and the other has not, or has otherwise: by kernel and workload."""
-    kept = {(cell.kernel, cell.workload, cell.device) for cell in cells}
+    """Yield what one run has in the environment and the other has not, or has otherwise: by kernel and workload."""
+    kept = {replace(cell, environment=environment) for cell in cells}
     planned = {
-        name: {
-            (cell.kernel, cell.workload, cell.device) for cell in evidence.run.cells if cell.environment == environment
-        }
+        name: {cell for cell in evidence.run.cells if cell.environment == environment}
         for name, evidence in ((A, runs.a), (B, runs.b))
     }
-    for kernel, workload, device in sorted((planned[A] | planned[B]) - kept):
-        names = [name for name in (A, B) if (kernel, workload, device) in planned[name]]
+    for cell in sorted((planned[A] | planned[B]) - kept, key=lambda cell: (cell.kernel, cell.workload, cell.device)):
+        names = [name for name in (A, B) if cell in planned[name]]
         got = "workloads that differ" if len(names) == 2 else f"{names[0]} alone"
-        subject = f"{kernel}/{workload}/{device}"
+        subject = f"{cell.kernel}/{cell.workload}/{cell.device}"
         yield Fallback(subject=subject, wanted="both runs", got=got, reason="it is not compared")
 
 
 def _copy(evidence: Evidence, environment: str, name: str, cells: list[Cell], made: Run) -> None:
-    """One run's records of the environment, under its new name."""
+    """Write one run's records of the environment, under its new name."""
+    kept = {(environment, cell.kernel, cell.device) for cell in cells}
+    known, workloads = {cell.id for cell in cells}, {cell.workload for cell in cells}
+    copies: list[tuple[Path, Any]] = []
     if environment in evidence.environments:
-        record = replace(evidence.environments[environment], id=name)
-        save_record(made.environment_path(name), record)
-    kept = {(cell.kernel, cell.device) for cell in cells}
-    workloads = {cell.workload for cell in cells}
-    for (place, kernel, device), build in evidence.builds.items():
-        if place == environment and (kernel, device) in kept:
-            save_record(made.build_path(name, kernel, device), replace(build, environment=name))
-    known = {cell.id for cell in cells}
+        copies.append((made.environment_path(name), replace(evidence.environments[environment], id=name)))
+    for key in kept & evidence.builds.keys():
+        copies.append((made.build_path(name, *key[1:]), evidence.builds[key]))
     for validation in evidence.validations.values():
-        if cell_of(validation).id in known:
-            renamed = replace(validation, environment=name)
-            save_record(made.validation_path(cell_of(renamed)), renamed)
-    for (place, kernel, device), launches in evidence.launch_records.items():
-        if place == environment and (kernel, device) in kept:
-            for launch in launches:
-                timings = [timing for timing in launch.timings if timing.workload in workloads]
-                part = launch.workloads[0] if launch.workloads else ""
-                save_record(
-                    made.launch_path(name, kernel, device, launch.index, part),
-                    replace(launch, environment=name, timings=timings),
-                )
-    for uuid, ceiling in evidence.ceilings.items():
-        save_record(made.ceiling_path(uuid), ceiling)
-    for experiment, path in _experiments(evidence):
+        if (cell := cell_of(validation)).id in known:
+            copies.append((made.validation_path(replace(cell, environment=name)), validation))
+    for key in kept & evidence.launch_records.keys():
+        for launch in evidence.launch_records[key]:
+            timings = [timing for timing in launch.timings if timing.workload in workloads]
+            part = launch.workloads[0] if launch.workloads else ""
+            path = made.launch_path(name, *key[1:], launch.index, part)
+            copies.append((path, replace(launch, timings=timings)))
+    for experiment, source in _experiments(evidence):
         cell = Cell(**{field.name: getattr(experiment, field.name) for field in fields(Cell)})
         if cell.id in known:
-            place_of = made.experiment_path(name, cell.kernel, cell.device, cell.workload, Path(path).stem)
-            save_record(place_of, replace(experiment, environment=name))
+            place = made.experiment_path(name, cell.kernel, cell.device, cell.workload, Path(source).stem)
+            copies.append((place, experiment))
+    for path, record in copies:
+        save_record(path, replace(record, environment=name) if hasattr(record, "environment") else record)
+    for uuid, ceiling in evidence.ceilings.items():
+        save_record(made.ceiling_path(uuid), ceiling)
 
 
 def _experiments(
     evidence: Evidence,
 ) -> Iterator[tuple[ConditionsRecord | CheckersRecord | ProfileRecord, str]]:
-    """Those within one environment, each with its path."""
+    """Yield those within one environment, each with its path."""
     for several in (evidence.conditions, evidence.checkers):
         for entries in several.values():
             yield from entries
@@ -186,27 +182,20 @@ def _experiments(
 
 
 def statements(run: RunRecord) -> Iterator[tuple[str, str]]:
-    """(subject, what differs between the two runs), where a run is two."""
+    """Yield subjects, each with what differs between the two runs, where a run is two."""
     if not run.sides:
         return
     a, b = run.sides[A], run.sides[B]
-    if a.machine != b.machine:
-        yield "machine", f"A was measured on {a.machine}, and B on {b.machine}"
-    yield (
-        "runs",
-        (
-            f"A is {a.run_id} of {a.created_utc}, and B is {b.run_id} of {b.created_utc}: they were not measured in "
-            "turns, so what changed on the machine between them counts as a change"
-        ),
-    )
-    if a.commit != b.commit:
-        yield "project", f"it was at commit {a.commit or 'none'} in A, and at {b.commit or 'none'} in B"
+    yield from (("machine", sentence("caveats", "machines", a, b)),) if a.machine != b.machine else ()
+    yield "runs", sentence("caveats", "not_in_turns", a, b)
+    yield from (("project", sentence("caveats", "commits", a, b)),) if a.commit != b.commit else ()
     for name in ("tolerances", "executor", "quick"):
-        if getattr(a, name) != getattr(b, name):
-            yield name, f"{name} {getattr(a, name)} in A, and {getattr(b, name)} in B"
+        values = getattr(a, name), getattr(b, name)
+        if values[0] != values[1]:
+            yield name, sentence("caveats", "settings", name, *values)
     for kernel in run.kernels:
         if files := changed_sources(run, kernel):
-            yield kernel.name, f"its sources differ between A and B: {', '.join(files)}"
+            yield kernel.name, sentence("caveats", "sources", files)
 
 
 def changed_sources(run: RunRecord, kernel: KernelInfo) -> list[str]:

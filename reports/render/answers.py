@@ -18,7 +18,7 @@ from reports.load.evidence import Evidence
 from reports.model import Comparison
 from reports.render import advice
 from reports.render.explanations import Explanation
-from reports.render.subjects import BAD, NOT_RUN, ORDER, GridCell, State, Subject, colour_of, find_end, sides_of
+from reports.render.subjects import BAD, NOT_RUN, ORDER, GridCell, State, Subject, find_end, sides_of
 from reports.sentences import sentence, sentences
 
 MOST = 20  # answers that are written out in a summary; a run of hundreds of problems has more
@@ -53,10 +53,6 @@ class Answer:
     @property
     def line(self) -> str:
         return f"{self.name} ({self.device}): {self.what}"
-
-    @property
-    def colour(self) -> str:
-        return colour_of(self.state)
 
     @property
     def rest(self) -> list[tuple[str, tuple[str, ...]]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 
 from reports.attribute.causes import BAD, GOOD, GRADES, About, Cause, Entry, Figure, Kind, order
 from reports.compare.rows import KERNEL
@@ -84,7 +83,7 @@ def _best_first(explanation: Explanation, names: Mapping[str, str]) -> Explanati
         references = ", ".join(dict.fromkeys(cause.reference for cause in (lead, *others)))
         lead = lead.retold(_versions([lead, *others], names), references)
         evidence = dict.fromkeys([*lead.evidence, *(cause.evidence[0] for cause in others if cause.evidence)])
-        lead = replace(lead, evidence=tuple(evidence), figures=_together(lead, others, names))
+        lead = replace(lead, evidence=tuple(evidence))
     return replace(explanation, lead=lead, others=others)
 
 
@@ -95,36 +94,6 @@ def _versions(causes: Iterable[Cause], names: Mapping[str, str]) -> str:
 MOST_ROWS = 10
 MOST_BAD_ROWS = 16
 Row = tuple[str, tuple[Entry, ...]]
-
-
-def _together(lead: Cause, others: Sequence[Cause], names: Mapping[str, str]) -> tuple[Figure, ...]:
-    """The first figure with a row for each subject, where theirs has the same columns; but for the version's."""
-    if not lead.figures:
-        return ()
-    first, *rest = lead.figures
-
-    def columns(cause: Cause, figure: Figure) -> tuple[str, ...]:
-        version = names.get(cause.environment, cause.environment)
-        return tuple("compared" if column == version else column for column in figure.columns)
-
-    same = [
-        (cause, figure)
-        for cause in (lead, *others)
-        for figure in cause.figures[:1]
-        if (figure.title, columns(cause, figure)) == (first.title, columns(lead, first))
-    ]
-    several = {cause.subject for cause, _ in same}, {cause.environment for cause, _ in same}
-
-    def label(cause: Cause, text: str) -> str:
-        also = [cause.subject] * (len(several[0]) > 1) + [cause.environment] * (len(several[1]) > 1)
-        return ", ".join([*also, text])
-
-    each = max(1, MOST_ROWS // len(same))
-    every = [[(label(cause, text), entries) for text, entries in figure.rows] for cause, figure in same]
-    rows = (*chain(*(rows[:each] for rows in every)), *chain(*(rows[each:] for rows in every)))
-    if len(several[1]) > 1:
-        first = replace(first, columns=columns(lead, first))
-    return (replace(first, rows=rows) if len(same) > 1 else first, *rest)
 
 
 def rows_shown(figure: Figure) -> tuple[list[Row], str]:

@@ -69,27 +69,6 @@ class State(str, Enum):
 
 ORDER = tuple(State)
 NOT_RUN = "not_run"
-# The verdict whose colour and sign each has, where that is not of its name.
-COLOURS = {
-    State.BROKE: model.REGRESSED,
-    State.WRONG: model.FAILING,
-    State.UNREPEATABLE: model.FAILING,
-    State.DOES_NOT_RUN: model.BROKEN,
-    State.LATENT: model.FAILING,
-    State.COMPUTES_ELSE: model.MEANING_CHANGED,
-    State.DRAWS_ELSE: model.OTHER_DRAWS,
-    State.SLOWER: model.REGRESSED,
-    State.MORE_MEMORY: model.REGRESSED,
-    State.NEARLY: model.ABOUT,
-    State.REFUSED: model.UNSUPPORTED,
-    State.FASTER: model.IMPROVED,
-    State.LESS_MEMORY: model.IMPROVED,
-    **dict.fromkeys((State.OPEN_TIME, State.RIGHT, State.FINE), model.PASS),
-}
-
-
-def colour_of(state: State) -> str:
-    return COLOURS.get(state, state.value.replace(" ", "_"))
 
 
 class End(str, Enum):
