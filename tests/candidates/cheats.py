@@ -100,15 +100,6 @@ CHEATS: dict[str, Cheat] = {
         timed="its output",
     ),
     "zeroes_inputs": cheat("writing to inputs", "x.zero_()\nreturn torch.zeros_like(x)", said="changed their inputs"),
-    "writes_inputs_timed": cheat(
-        "writing to inputs",
-        """
-        out = self.right(x)
-        if TIMING: x[0, 0] += 1e-9; x[-1, -1].neg_().neg_(); x[1].copy_(x[0])
-        return out
-        """,
-        timed="inputs",
-    ),
     "another_thread": cheat(
         "another stream",
         """
@@ -223,7 +214,6 @@ GPU_CHEATS: dict[str, Cheat] = {
         for name in (
             "honest",
             "zeroes_inputs",
-            "writes_inputs_timed",
             "cached_by_address",
             "cached_by_content",
             "skips_when_sampled",
