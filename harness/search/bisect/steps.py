@@ -31,7 +31,7 @@ from harness.schema.bisection_records import (
 from harness.stats.outputs import rates_differ
 from harness.worker import protocol
 
-ERROR_RATE = 0.05
+ERROR_RATE = 0.02
 SAME_TRUTH = 2.0**-34  # of the largest magnitude: of projections, which average what rounding does to elements
 COMPARED = (ProbeVerdict.GOOD, ProbeVerdict.BAD, ProbeVerdict.NEITHER)
 Cells = Collection[CellSeen]
