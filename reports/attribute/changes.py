@@ -14,17 +14,15 @@ from harness.worker import protocol
 from reports import model
 from reports.attribute.cases import CaseFacts
 from reports.attribute.causes import Kind, Rival
-from reports.attribute.cells import CellFacts, Reference, backends, operators_moved
+from reports.attribute.cells import CellFacts, Reference, operators_moved
 from reports.attribute.finding import Finding, Rule, Shown, first_of
 from reports.attribute.messages import asserted, died
 from reports.attribute.times import TimeChange
 from reports.attribute.trials import Exchange, Follows, Varied
-from reports.attribute.wording import listed
 from reports.compare.differences import VARIABLE
 from reports.compare.factors import DIFFERS, SAME, UNKNOWN, operators_seen
 from reports.compare.meaning import evidence_text, meaning_text
 from reports.model import Comparison, Seen
-from reports.text import apart
 
 
 def inputs_moved(case: CaseFacts) -> Finding | None:
@@ -313,29 +311,16 @@ def _moved_under(kind: Kind, case: CaseFacts) -> Finding | None:
     )
 
 
-def _agreed(found: list[tuple[CellFacts, Reference]]) -> list[tuple[str, str, tuple[int, int], tuple[int, int]]]:
-    """Return (reference, workload, passed and trials in the baseline, the same here): over all workloads, '', or one by
-    one where agreement rose on some and fell on others."""
+def _agreed(found: list[tuple[CellFacts, Reference]]) -> list[tuple[str, int, int, int, int]]:
+    """Return of each reference how many trials agreed with it, of how many, in the baseline and here."""
     told = []
     for name in dict.fromkeys(reference.name for _, reference in found):
-        counts = [
-            (name, cell.workload, (one.passed, one.trials), (two.passed, two.trials))
-            for cell, reference in found
-            if reference.name == name
-            for one, two in [reference.agreed]
-            if one is not None and two is not None
-        ]
-        fell = {one[0] * two[1] > two[0] * one[1] for _, _, one, two in counts if one != two}
-        if len(fell) > 1:
-            told += [each for each in counts if each[2] != each[3]]
-        elif counts:
-            befores, afters = [each[2] for each in counts], [each[3] for each in counts]
-            told.append((name, "", _sum(befores), _sum(afters)))
+        rates = [r.agreed for _, r in found if r.name == name and None not in r.agreed]
+        sides = [[rate for rate in side if rate is not None] for side in zip(*rates, strict=True)]
+        if sides:
+            (one, all_one), (two, all_two) = ((sum(r.passed for r in s), sum(r.trials for r in s)) for s in sides)
+            told.append((name, one, all_one, two, all_two))
     return told
-
-
-def _sum(counts: list[tuple[int, int]]) -> tuple[int, int]:
-    return sum(passed for passed, _ in counts), sum(trials for _, trials in counts)
 
 
 reference_moved_under: Rule = partial(_moved_under, Kind.REFERENCE_MOVED)
@@ -350,18 +335,11 @@ def reference_moved(case: CaseFacts) -> Finding | None:
     swapped = any(operators_moved(*cell.sides) for cell in cells)
     kind = Kind.DEFAULT_BACKEND_MOVED if swapped else Kind.REFERENCE_MOVED
     kind = Kind.OPERATOR_MOVED if case.is_operator else kind
-    seen = []
-    for cell in cells[:3]:
-        one, two = cell.units
-        if one is not None and two is not None:
-            errors = apart(case.versions, f"{one:.3g} rounding units", f"{two:.3g}")
-            seen.append(cell.seen(f"largest error {errors}"))
-        seen.append(operators_seen(*cell.sides, case.versions))
     return Finding(
         cells=cells,
         shown=Shown.FOLLOWED,
         kind=Kind.ENVIRONMENT_CONFOUNDER if case.one_torch else kind,
-        seen=seen,
+        seen=[operators_seen(*cell.sides, case.versions) for cell in cells[:3]],
         crossed=[cells[0].target],
         words={
             "how": "reference",
@@ -377,19 +355,10 @@ def default_moved(case: CaseFacts) -> Finding | None:
     cells = [cell for cell in case.cells if operators_moved(*cell.sides) and not cell.verdict_moved]
     if case.is_kernel or case.reference != "default" or not cells:
         return None
-    by_backends: dict[tuple[str, str], list[CellFacts]] = {}
-    for cell in cells:
-        one, two = (", ".join(backends(side)) for side in cell.sides)
-        by_backends.setdefault((one, two), []).append(cell)
     return Finding(
         cells=cells,
         shown=Shown.FOLLOWED,
-        seen=[
-            Seen(
-                text=f"{apart(case.versions, *pair)}: {listed((c.workload for c in group), 6)}", record=group[0].record
-            )
-            for pair, group in by_backends.items()
-        ],
+        seen=[operators_seen(*cell.sides, case.versions) for cell in cells[:3]],
         words={"how": "default", "right": all(cell.verdict in model.RIGHT for cell in cells)},
     )
 
@@ -424,11 +393,9 @@ def compiled_code_moved(case: CaseFacts) -> Finding | None:
 # -- what versions compute differently by intent ----------------------------------------------------------
 
 DEFINE = (
-    "write {what}, as `def truth(...)` with the inputs of `forward` in the problem file, then run again: both versions "
-    "are then judged by it"
+    "write down what it should compute, as `def truth(...)` in a problem file, then run again: both versions are then "
+    "judged by it"
 )
-OWN_FILE = "down what it should compute"
-OPERATOR_CALL = "the call as a problem file (kernel-matrix new), with what it should compute"
 PASS_DRAWS = "draw the numbers in get_inputs() and pass them to forward(), so that both versions get the same"
 
 
@@ -445,9 +412,7 @@ def meaning_changed(case: CaseFacts) -> Finding:
     if meaning is not None:
         values = meaning_text(meaning, *case.versions)
         named = dict(zip(case.environments, case.versions, strict=True))
-        info = case.evidence.workload(cell.workload)
-        own_file = info is not None and info.problem is not None and info.operator is None
-        fix = "" if meaning.by else DEFINE.format(what=OPERATOR_CALL if case.is_operator and not own_file else OWN_FILE)
+        fix = "" if meaning.by else DEFINE
         shown = evidence_text(meaning.by, named[meaning.right]) if meaning.by else ""
     words = {"values": values, "shown": shown}
     return Finding(cells=case.cells, shown=Shown.FOLLOWED, crossed=[cell.target], fix=fix, words=words)

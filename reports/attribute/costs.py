@@ -305,17 +305,9 @@ def many_small_calls(change: TimeChange) -> Finding | None:
         profiles=found,
         lines=lines_run(change.case, found.cell),
         measured=True,
-        words={"how": "many", "graph": _in_replays(change)},
+        words={"how": "many"},
         details={"calls": (one, two)},
     )
-
-
-def _in_replays(change: TimeChange) -> str:
-    """Return what a CUDA graph, whose replays start nothing one by one, makes of the change."""
-    hot = [(cell.row.hot, cell.row.latency) for cell in change.cells if cell.row.hot is not None]
-    if not hot or change.mode == model.BACKWARD or any(replayed.ratio is None for replayed, _ in hot):
-        return "not replayed"
-    return "still" if all(_still(replayed, cold) for replayed, cold in hot) else "moved"
 
 
 def launch_overhead_on_gpu(change: TimeChange) -> Finding | None:

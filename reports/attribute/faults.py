@@ -7,11 +7,9 @@ memory is filled: what a kernel reads uninitialised then repeats itself and foll
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
 
 from harness.worker import protocol
-from reports.attribute import thresholds
 from reports.attribute.cases import CaseFacts
 from reports.attribute.causes import UNINITIALISED, Kind, Rival
 from reports.attribute.cells import CellFacts, hidden
@@ -36,17 +34,6 @@ def class_of(site: str, device: str) -> Kind:
         return Kind.UNINITIALISED_SHARED
     of_device = device == "cuda" and site in ("output", "workspace")
     return Kind.UNINITIALISED_GLOBAL if of_device else Kind.UNINITIALISED_HOST
-
-
-def _by_predecessor(cells: Iterable[CellFacts]) -> list[CellSpread]:
-    """Return where what ran before decides how large the error is: its remains are what is read."""
-    found = []
-    for cell in cells:
-        for spread in cell.predecessors:
-            sizes = [result.max_units for result in spread.results if result.runs and result.max_units]
-            if sizes and max(sizes) >= thresholds.FAR_APART * min(sizes):
-                found.append((cell, spread))
-    return found[-1:]
 
 
 def _uninitialised(kind: Kind, case: CaseFacts) -> Finding | None:
@@ -78,7 +65,7 @@ def _uninitialised(kind: Kind, case: CaseFacts) -> Finding | None:
             Rival.CODE: "one process, one binary and the same input bytes gave all outputs" if spreads else None,
         },
         seen=hidden(cells),
-        spreads=[*spreads, *_by_predecessor(cells)],
+        spreads=spreads,
         found=checked,
         words={
             "memory": MEMORY_NAMES[kind],

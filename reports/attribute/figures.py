@@ -15,11 +15,11 @@ from harness.schema.records import Crossing
 from harness.worker import protocol
 from reports.attribute.cases import CaseFacts
 from reports.attribute.causes import BAD, DIFFERENT, GOOD, PLAIN, SAME, Entry, Figure
-from reports.attribute.cells import CellFacts, backends
+from reports.attribute.cells import CellFacts
 from reports.attribute.experiments import LengthTrials
 from reports.attribute.finding import Finding
 from reports.attribute.memory_use import MemoryChange
-from reports.attribute.profiles import LINES_SHOWN, LinesRun, OperatorChange, Profiles
+from reports.attribute.profiles import OperatorChange, Profiles
 from reports.attribute.times import TimeChange
 from reports.attribute.trials import Exchange, Ran, Varied
 from reports.model import Judged, Rate
@@ -43,8 +43,6 @@ def figures_of(
         yield _conditions(f"By call, {cell.workload}, in {conditions.environment}", conditions.ran, conditions.path)
     if finding.exchange is not None and finding.exchange[1].cells:
         yield from _exchange(finding.exchange[1], times=isinstance(change, TimeChange))
-    if finding.lines is not None and any(finding.lines.alone):
-        yield _lines(finding.lines)
     yield from (_lengths(each) for each in finding.lengths[:1] if each.right)
     if finding.profiles is not None:
         yield _profile(finding.profiles)
@@ -62,10 +60,6 @@ def figures_of(
             texts = bytes_text(memory.baseline.peak_bytes), bytes_text(memory.this.peak_bytes)
             rows.append((cell.workload, memory, texts))
         yield _changes("Peak memory of a call", case.versions, rows)
-    elif "default" in finding.words.values():
-        yield _operators(cells)
-    elif "inputs" in finding.words:
-        yield _supported(cells)
     elif any(side.rate for cell in cells for side in cell.sides):
         yield _recipes(cells[0]) if len(cells) == 1 else _cells(cells)
     if finding.crossed is not None:
@@ -180,17 +174,17 @@ def _crossed(pairs: Sequence[Crossing], one: str, two: str) -> Entry:
 def _crossing(cell: CellFacts, references: Sequence[str]) -> Iterator[Figure]:
     """Yield kernel and references of both environments against each other and the truth; nothing where they were not
     compared."""
-    short = dict(zip(cell.environments, cell.versions, strict=True))
-    names = [(name, where) for name in (protocol.KERNEL, *references) for where in cell.environments]
-    owners = {f"{where}:{name}": f"{name}, {short[where]}" for name, where in names}
-    truths = {f"{where}:{protocol.TRUTH}": f"float64 of {short[where]}" for where in cell.environments}
-    own = any(pair.left in truths or pair.right in truths for pair in cell.pairs)  # of a problem each computes its own
-    others = {**owners, **(truths if own else {protocol.TRUTH: "truth"})}
-    rows = [(label, [_crossed(cell.pairs, owner, other) for other in others]) for owner, label in owners.items()]
-    if all(entry in (ABSENT, Entry(text="\N{MIDDLE DOT}")) for _, entries in rows for entry in entries):
-        return
-    pointer = cell.evidence.crossing_pointer(cell.kernel, cell.row.device, cell.workload)
-    yield _figure(f"Largest difference between stored outputs, {cell.workload}", others.values(), rows, pointer)
+    names = [name for name in (protocol.KERNEL, *references) for _ in cell.environments]
+    wheres = [*zip(cell.environments, cell.versions, strict=True)] * (len(references) + 1)
+    owners = {f"{where}:{name}": f"{name}, {version}" for name, (where, version) in zip(names, wheres, strict=True)}
+    truths = {f"{where}:{protocol.TRUTH}": f"float64 of {version}" for where, version in wheres}
+    of_each = {pair.left for pair in cell.pairs} | {pair.right for pair in cell.pairs}
+    others = {**owners, **{name: text for name, text in truths.items() if name in of_each}}
+    others |= {protocol.TRUTH: "truth"} if protocol.TRUTH in of_each else {}
+    if not of_each.isdisjoint(owners):
+        rows = [(label, [_crossed(cell.pairs, owner, other) for other in others]) for owner, label in owners.items()]
+        pointer = cell.evidence.crossing_pointer(cell.kernel, cell.row.device, cell.workload)
+        yield _figure(f"Largest difference between stored outputs, {cell.workload}", others.values(), rows, pointer)
 
 
 def _rate(rate: Rate | None, units: float | None) -> Entry:
@@ -214,30 +208,6 @@ def _cells(cells: Sequence[CellFacts]) -> Figure:
     """Return one row for each workload: pass rates and errors on both sides."""
     rows = ((cell.workload, [_rate(side.rate, side.max_units) for side in cell.sides]) for cell in cells)
     return _figure("Trials within tolerance, and the error in units", cells[0].versions, rows, cells[0].record)
-
-
-def _operators(cells: Sequence[CellFacts]) -> Figure:
-    rows = (
-        (cell.workload, [Entry(text=", ".join(backends(side)) or "not recorded") for side in cell.sides])
-        for cell in cells
-    )
-    return _figure("Operators that ran under the name default", cells[0].versions, rows, cells[0].record)
-
-
-def _lines(lines: LinesRun) -> Figure:
-    gone, new = lines.alone
-    sides = [(line, ("ran", "did not run")) for line in gone] + [(line, ("did not run", "ran")) for line in new]
-    shown = sorted(sides, key=lambda side: side[0].number)[:LINES_SHOWN]
-    rows = ((f"{line.number}: {line.text}", [Entry(text=word) for word in words]) for line, words in shown)
-    return _figure("Lines that ran in only one environment", lines.cell.versions, rows, lines.path)
-
-
-def _supported(cells: Sequence[CellFacts]) -> Figure:
-    def entry(status: str) -> Entry:
-        return Entry(text=status.replace("_", " "), state=GOOD if status == protocol.OK else BAD)
-
-    rows = ((cell.workload, [entry(side.status) for side in cell.sides]) for cell in cells)
-    return _figure("Supported", cells[0].versions, rows)
 
 
 def _profile(found: Profiles) -> Figure:

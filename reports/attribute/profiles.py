@@ -161,18 +161,6 @@ class LinesRun:
         gone = [line for line in self.base.lines if line.number not in known[1]]
         return gone, [line for line in self.this.lines if line.number not in known[0]]
 
-    @property
-    def seen(self) -> list[Seen]:
-        """Which lines these are, in words."""
-        return [
-            Seen(
-                text=f"lines of its file that ran only in {where}: {', '.join(map(_named, lines[:LINES_SHOWN]))}",
-                record=self.path,
-            )
-            for where, lines in zip(self.cell.versions, self.alone, strict=True)
-            if lines
-        ]
-
     def asking(self, *, told: bool = False) -> Seen | None:
         """The lines that ask what they run on: what one of them chooses within itself, no coverage of lines shows.
         `told`: without those that ask for PyTorch's version alone."""
@@ -192,9 +180,3 @@ def lines_run(case: CaseFacts, cell: CellFacts) -> LinesRun | None:
     if base is None or this is None or not base[0].lines or not this[0].lines or len(pythons) != 1:
         return None  # which lines count as run is each Python's own
     return LinesRun(cell=cell, base=base[0], this=this[0], path=this[1])
-
-
-def lines_seen(case: CaseFacts, cell: CellFacts) -> list[Seen]:
-    """Beside an operator that came, or calls that multiplied: the lines that brought them."""
-    found = lines_run(case, cell)
-    return found.seen if found is not None else []

@@ -59,7 +59,7 @@ def range_overflow(case: CaseFacts) -> Finding | None:
         },
         out={Rival.ALGORITHM: "ordinary inputs pass", Rival.CALLS_BEFORE: first},
         runs=tried or case.of("inputs")[:1],
-        words={"how": "finite" if finite else "large", "logits": "", "smaller": ""},
+        words={"how": "finite" if finite else "large"},
     )
 
 
@@ -111,29 +111,14 @@ def right_when_smaller(case: CaseFacts) -> Finding | None:
     infinite = all(any(each.nonfinite for each in _full(conditions)) for _, conditions in found)
     first = all(cell.first_right(INDEPENDENT) is False for cell, _ in found)
     how = "the truth on the smaller inputs is that on the full ones, times a power of two"
-    logits = _not_by_logits(found)
     return Finding(
         cells=first_of([], found),
         shown=Shown.FOLLOWED,
         needs={"memory, earlier calls, and what is finite": scales and infinite and first and case.memory_clean},
         out={Rival.ALGORITHM: how if scales else "NaN or infinity at full size, and none on the smaller inputs"},
         runs=found,
-        words={"how": "smaller", "logits": logits, "smaller": listed(small.condition.label for small in smaller)},
-        fix=WIDER_SUMS if logits else "",
+        words={"how": "smaller", "smaller": listed(small.condition.label for small in smaller)},
     )
-
-
-WIDER_SUMS = "compute products and sums of the inputs in a wider type; the exponential of the logits is not what fails"
-
-
-def _not_by_logits(found: Found) -> str:
-    """Return how the size of the logits, varied by itself, does not decide: larger ones are right, or smaller ones as
-    wrong. '' where it may."""
-    larger = [each.condition.label for _, c in found for each in c.on(LARGE, *LARGER) if passes(each)]
-    flat = [each for _, conditions in found for each in conditions.on(FLAT)]
-    if any(map(passes, flat)) or not (larger or flat):
-        return ""
-    return f"right with {listed(larger)}" if larger else f"wrong with {listed(each.condition.label for each in flat)}"
 
 
 def _smaller_is_right(cell: CellFacts, conditions: Conditions) -> ConditionResult | None:
@@ -164,7 +149,7 @@ def right_when_upcast(case: CaseFacts) -> Finding | None:
         needs={"memory, earlier calls, and what is finite": None},
         out={Rival.ALGORITHM: "the same code is right on the same numbers in float64"},
         runs=found,
-        words={"how": "upcast", "logits": "", "smaller": ""},
+        words={"how": "upcast"},
     )
 
 

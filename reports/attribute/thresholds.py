@@ -5,7 +5,6 @@
 SYSTEMATIC = 0.5
 FEWEST_REPEATS = 3  # calls of one trial, to tell the first from the later ones
 FEWEST_RUNS = 4  # under each environment's variables in each place, that chance does not explain
-FAR_APART = 10.0  # errors of one kernel on the same inputs, one over the other
 AS_MUCH = 0.01  # how far an error on smaller inputs may lie from that on the full ones, as a share
 FAR_FROM_TRUTH = 0.1  # of a row's largest value: what is so wrong was computed from something else
 FAITHFUL_UNITS = 2.0  # an error of so many units is what arithmetic in a dtype costs, and no fault
@@ -39,4 +38,3 @@ STILL = 0.3  # of the change of single calls, as logarithms: replays that moved 
 LARGER = 4.0  # times the smallest problem's time: a large problem
 CONSTANT = 1.5  # times the smallest problem's change: as much for all of them
 GROWS = 0.5  # of the smallest problem's relative change: work grows with the problem, a call's cost does not
-APART = 1.05  # of two ratios: the second is told where it says something else

@@ -77,19 +77,6 @@ class TimeChange:
     def ratios(self) -> list[float]:
         return [ratio for cell in self.cells if (ratio := self.latency(cell).ratio)]
 
-    @cached_property
-    def of_replays(self) -> list[float]:
-        """The ratios of the cells whose replays were called in the same direction."""
-        hot = [cell.row.modes[model.HOT] for cell in self.cells if model.HOT in cell.row.modes]
-        return [each.ratio for each in hot if each.verdict == self.verdict and each.ratio]
-
-    @property
-    def replays_differ(self) -> bool:
-        """Whether the ratios of replays say something else than those of single calls."""
-        if self.mode != model.COLD or not self.of_replays:
-            return False
-        return not 1 / thresholds.APART < max(self.of_replays) / max(self.ratios) < thresholds.APART
-
     # -- the machine ------------------------------------------------------------------------------------------
 
     @property

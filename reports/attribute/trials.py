@@ -89,29 +89,25 @@ def follows(trials: Sequence[Trial], effect: EffectOf = exactly) -> Follows:
         told = list(known.values())
         if len(told) < 2:
             return Follows.UNKNOWN
-        return Follows.NEITHER if all(exactly(told[0], each) is Effect.NONE for each in told) else Follows.FACTOR
+        return Follows.NEITHER if all(each == told[0] for each in told) else Follows.FACTOR
     one, two, three, four = (known.get(place) for level in levels for place in product(homes, [level]))
+    complete = two is not None and three is not None
     if one is None or four is None or (two is None and three is None):
         return Follows.UNKNOWN
-
-    def steps(*pairs: tuple[Any, Any]) -> list[Effect]:
-        found = [effect(*pair) for pair in pairs if None not in pair]
-        return [each for each in found if each is not None]
-
-    factor, place = steps((one, three), (two, four)), steps((one, two), (three, four))
+    factor, place = (
+        {effect(*pair) for pair in pairs if None not in pair} - {None}
+        for pairs in (((one, three), (two, four)), ((one, two), (three, four)))
+    )
     whole = effect(one, four)
     if whole is None or not factor:
         return Follows.UNKNOWN
-    if whole is Effect.NONE and set(factor) == set(place) == {Effect.NONE}:
-        return Follows.NEITHER
-    complete = two is not None and three is not None
     if whole is Effect.NONE:
-        return Follows.BOTH if complete else Follows.NEITHER
-    if set(factor) == {Effect.MOST} and set(place) == {Effect.NONE}:
+        return Follows.NEITHER if factor == place == {Effect.NONE} or not complete else Follows.BOTH
+    if factor == {Effect.MOST} and place == {Effect.NONE}:
         return Follows.FACTOR
     if not complete:
         return Follows.UNKNOWN
-    return Follows.PLACE if set(factor) == {Effect.NONE} and set(place) == {Effect.MOST} else Follows.BOTH
+    return Follows.PLACE if factor == {Effect.NONE} and place == {Effect.MOST} else Follows.BOTH
 
 
 def figures_effect(one: Sequence[float], four: Sequence[float], min_effect: float) -> EffectOf:
@@ -281,22 +277,10 @@ def _result(ran: Ran) -> Hashable:
     return (ran.status, ran.message) if ran.ended else ran.share
 
 
-VARIED = {
-    ExperimentFactor.CODE: Varied.CODE,
-    ExperimentFactor.VARIABLES: Varied.VARIABLES,
-    ExperimentFactor.VERSION: Varied.VERSION,
-    ExperimentFactor.PACKAGE: Varied.PACKAGE,
-}
-
-
 def exchange_of(record: FactorRecord, path: str, target: str, by_bits: bool) -> Exchange:
     """Return what a factor experiment gave of one target. Object code that raised, or could not be loaded, says
     nothing."""
-    base, this = record.baseline, record.environment
-    is_swap, is_called = (
-        record.factor is ExperimentFactor.CODE,
-        record.factor in (ExperimentFactor.VARIABLES, ExperimentFactor.VERSION),
-    )
+    is_swap, is_package = record.factor is ExperimentFactor.CODE, record.factor is ExperimentFactor.PACKAGE
     cells = {}
     for each in record.results:
         says_nothing = is_swap and not (each.status in protocol.RAN or died(each))
@@ -305,28 +289,26 @@ def exchange_of(record: FactorRecord, path: str, target: str, by_bits: bool) -> 
         cells[each.home, each.level] = Ran(
             status=each.status,
             message="" if is_swap else each.message,
-            runs=each.runs or is_called,
+            runs=each.runs or not (is_swap or is_package),
             passed=each.passed,
             bits=tuple(each.output_sha256),
-            died=record.factor is not ExperimentFactor.PACKAGE and died(each),
+            died=not is_package and died(each),
             runtime=each.runtime,
             times_us=tuple(each.times_us),
             peaks_bytes=tuple(map(counted, each.peaks_bytes)),
         )
+    untested = (each for each in record.results if not each.target and record.package)
+    places = record.baseline, record.environment
     return Exchange(
-        factor=VARIED[record.factor],
-        base=base,
-        this=this,
+        factor=Varied[record.factor.name],
+        base=record.baseline,
+        this=record.environment,
         cells=cells,
         path=path,
         by_bits=by_bits,
         package=record.package,
-        versions=(record.versions.get(base, ""), record.versions.get(this, "")),
-        problems=tuple(
-            f"{record.package} of {each.level} in {each.home}: {each.message}"
-            for each in record.results
-            if not each.target and record.package
-        ),
+        versions=(record.versions.get(places[0], ""), record.versions.get(places[1], "")),
+        problems=tuple(f"{record.package} of {each.level} in {each.home}: {each.message}" for each in untested),
         timed=record.timed,
         run=record.run,
     )

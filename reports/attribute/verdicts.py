@@ -10,13 +10,10 @@ from reports.attribute.causes import Rival
 from reports.attribute.cells import INDEPENDENT, CellFacts
 from reports.attribute.experiments import Conditions
 from reports.attribute.finding import Finding, Shown
-from reports.attribute.times import CALLED, launches_command
-from reports.attribute.wording import listed
+from reports.attribute.times import launches_command
 from reports.compare.correctness import FAILED
-from reports.compare.factors import DIFFERS, SAME, UNKNOWN, operators_seen
-from reports.compare.rows import memory_moved
+from reports.compare.factors import DIFFERS, SAME, UNKNOWN
 from reports.model import Seen
-from reports.text import change_text
 
 
 def stops_everywhere(case: CaseFacts) -> Finding | None:
@@ -170,7 +167,7 @@ def _open_question(case: CaseFacts, cell: CellFacts) -> str:
 
 
 def nothing_moved(case: CaseFacts) -> Finding | None:
-    """Of a kernel whose outputs are right on both sides. Names what did move, and harmed nothing."""
+    """Of a kernel whose outputs are right on both sides."""
     cells = list(case.cells)
     if not case.is_kernel or case.alone or any(cell.verdict != model.PASS for cell in cells):
         return None
@@ -178,50 +175,20 @@ def nothing_moved(case: CaseFacts) -> Finding | None:
     whole = not case.unsteady and all(cell.bits.state == SAME for cell in cells)
     timed = [(cell, latency) for cell in cells for latency in cell.row.timed]
     unsure = [(cell, latency) for cell, latency in timed if latency.verdict == model.UNDECIDED]
-    about = [f"{cell.workload} {change_text(latency)}" for cell, latency in timed if latency.verdict == model.ABOUT]
-    slower, memory = (
-        any(latency.verdict in CALLED for _, latency in timed),
-        any(memory_moved(cell.row) for cell in cells),
-    )
-    harmless = _harmless(case, cells, cost_moved=slower or memory)
+    open_times = unsure or any(latency.verdict == model.ABOUT for _, latency in timed)
+    known = case.unsteady or all(cell.bits.state != UNKNOWN for cell in cells)
     return Finding(
         cells=cells,
-        shown=Shown.FOLLOWED if whole and not unsure and not about else Shown.TOGETHER,
-        needs={
-            "outputs that were not recorded": case.unsteady or all(cell.bits.state != UNKNOWN for cell in cells),
-        },
+        shown=Shown.FOLLOWED if whole and not open_times else Shown.TOGETHER,
+        needs={"outputs that were not recorded": known},
         seen=[
             *case.unsteady[:3],
             case.order_of_sums,
-            *harmless,
             cells[0].inputs.seen,
             *(cell.seen(latency.why, latency.this.record) for cell, latency in unsure[:3]),
         ],
+        code=True,
         command=launches_command(case.evidence.run, case.kernel, case.device, [latency for _, latency in unsure]),
-        words={
-            "whole": whole,
-            "unsteady": bool(case.unsteady),
-            "harmless": harmless[0].text if harmless else "",
-            "is_open": bool(unsure),
-        },
-        details={
-            "slower": slower,
-            "memory": memory,
-            "marginal": about,
-            "unsure": [cell.workload for cell, _ in unsure],
-        },
+        words={"whole": whole, "unsteady": bool(case.unsteady), "is_open": bool(unsure)},
+        details={"unsure": [cell.workload for cell, _ in unsure]},
     )
-
-
-def _harmless(case: CaseFacts, cells: list[CellFacts], *, cost_moved: bool) -> list[Seen]:
-    found = []
-    if case.code.state == DIFFERS and not cost_moved:
-        found.append(Seen(text="its machine code differs", record=case.code.seen.record))
-    references = [(cell, each) for cell in cells for each in cell.references if each.bits.state == DIFFERS]
-    found += [operators_seen(e.base, e.this, case.versions) for _, e in references if e.operators_moved]
-    wrong = {each.name for _, each in references if protocol.WRONG in (each.base.status, each.this.status)}
-    for is_wrong, text in ((False, "changed within rounding"), (True, "changed, and is wrong in an environment")):
-        names = [each.name for _, each in references if (each.name in wrong) == is_wrong]
-        if names:
-            found.append(Seen(text=f"{listed(names)} {text}", record=references[0][0].record))
-    return found

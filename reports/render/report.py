@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from reports import model
 from reports.attribute import attribute
-from reports.attribute.packages import package_answers
 from reports.compare.compiled import compiled
 from reports.compare.differences import build_differences, confounders, environment_items
 from reports.compare.gpus import cards, what_ran
@@ -55,7 +54,6 @@ class Report:
         self.cells = cell_states(evidence)
         self.kernelbench = scores(evidence, count_missing)
         self.environment_items = environment_items(evidence)
-        self.packages = package_answers(evidence, rows)
         self.compiled = compiled(evidence)
         self.builds = build_differences(evidence)
         self.failures = failures(evidence)

@@ -70,7 +70,6 @@ def summary(report: Report) -> dict[str, Any]:
         "what_ran": report.ran,
         "kernelbench": report.kernelbench,
         "environment_differences": [item for item in report.environment_items if not item.same],
-        "packages": report.packages,
         "compiled": [each.summary for each in report.compiled],
         "identical_properties": sum(item.same for item in report.environment_items),
         "builds": report.builds,
