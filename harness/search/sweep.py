@@ -60,9 +60,10 @@ def make_variant(kernel: Kernel, setting: Setting) -> Kernel:
 def propose(kernel: Kernel, trials: Sequence[SettingTrial], count: int, seed: int) -> list[Setting]:
     """Return up to `count` settings that were not tried; none where all were. The study is made anew from the trials,
     so a sweep that goes on proposes what it would have proposed."""
-    scores = {str(trial.setting): trial.score for trial in trials} | {str(incumbent_of(kernel)): 1.0}
-    settings = [dict(zip(kernel.search, values, strict=True)) for values in itertools.product(*kernel.search.values())]
-    left = [setting for setting in settings if str(setting) not in scores]
+    tried = [(incumbent_of(kernel), 1.0), *((trial.setting, trial.score) for trial in trials)]
+    known = {str(setting) for setting, _ in tried}
+    every = (dict(zip(kernel.search, values, strict=True)) for values in itertools.product(*kernel.search.values()))
+    left = [setting for setting in every if str(setting) not in known]
     if len(left) <= count:
         return left
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -70,17 +71,14 @@ def propose(kernel: Kernel, trials: Sequence[SettingTrial], count: int, seed: in
     choices: dict[str, BaseDistribution] = {
         name: CategoricalDistribution(values) for name, values in kernel.search.items()
     }
-    for setting in settings:
-        score = scores.get(str(setting), math.nan)
-        if score < math.inf:
-            study.add_trial(create_trial(params=setting, distributions=choices, value=score))
-        elif score == math.inf:  # the sampler keeps away from what is pruned
-            study.add_trial(create_trial(params=setting, distributions=choices, state=TrialState.PRUNED))
+    for setting, score in tried:  # the sampler keeps away from what is pruned
+        value, state = (score, TrialState.COMPLETE) if score < math.inf else (None, TrialState.PRUNED)
+        study.add_trial(create_trial(params=setting, distributions=choices, value=value, state=state))
     found: dict[str, Setting] = {}
     for _ in range(count * PATIENCE):
         params = study.ask(choices).params
         setting = {name: params[name] for name in kernel.search}
-        if str(setting) not in scores and len(found) < count:
+        if str(setting) not in known and len(found) < count:
             found[str(setting)] = setting
     return list(found.values()) or left[:count]
 
