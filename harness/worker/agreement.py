@@ -125,12 +125,13 @@ def worst(parts: Sequence[Compared]) -> Compared:
         passed={rule: all(part.passed.get(rule, False) for part in parts) for rule in lead.passed},
         norms=_largest_norms(parts) or None,
         bad=sum(part.bad for part in parts),
-        largest=_most(part.largest for part in parts),
+        largest=most(part.largest for part in parts),
         total=sum(part.total for part in parts),
     )
 
 
-def _most(values: Iterable[float | None]) -> float | None:
+def most(values: Iterable[float | None]) -> float | None:
+    """Return the largest of the numbers that are known; None where none is."""
     return max((value for value in values if value is not None), default=None)
 
 
@@ -225,9 +226,9 @@ def combine(against: str, trials: Sequence[Compared]) -> wire.Agreement:
     return wire.Agreement(
         against=against,
         passed={rule: sum(trial.passed[rule] for trial in trials) for rule in sorted(rules)},
-        max_abs=_most(trial.largest for trial in trials),
+        max_abs=most(trial.largest for trial in trials),
         mean_abs=sum(trial.total for trial in trials) / finite if finite else None,
-        max_units=_most(units),
+        max_units=most(units),
         units_per_trial=units if truth else [],
         mean_abs_per_trial=[trial.mean for trial in trials] if truth else [],
         norms=_largest_norms(trials),

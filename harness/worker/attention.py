@@ -79,7 +79,7 @@ class AttentionWorkload(BaseWorkload):
 
     @property
     def draws_shape(self) -> Shape:
-        """Of dropout, which draws for each head."""
+        """Return the shape of the draws of dropout, which draws for each head."""
         return (*self.shape[:3], self.kv_shape[2])
 
     @property
@@ -114,7 +114,7 @@ class AttentionWorkload(BaseWorkload):
 
     @property
     def options(self) -> str:
-        """What it has beyond a shape, causal and scale, in words; empty where it has nothing."""
+        """Return what it has beyond a shape, causal and scale, in words; empty where it has nothing."""
         named = {"kv_heads": self.kv_heads, "kv_len": self.kv_len, "mask": self.mask, "dropout": self.dropout}
         return ", ".join(f"{name} {value}" for name, value in named.items() if value)
 
@@ -166,11 +166,11 @@ class AttentionWorkload(BaseWorkload):
         """Before a call that is judged: nothing is drawn in one."""
 
     def draws(self, _call: Callable[[], Any]) -> bool:
-        """Whether a call of the reference draws random numbers."""
+        """Return whether a call of the reference draws random numbers."""
         return False
 
     def precision(self, device: str, ran: Sequence[str] = ()) -> list[str]:
-        """What a reference that ran these operators does beyond plain arithmetic in the dtype."""
+        """Return what a reference that ran these operators does beyond plain arithmetic in the dtype."""
         if not any("efficient_attention" in operator for operator in ran):
             return []
         from . import tensors
@@ -236,7 +236,7 @@ class AttentionWorkload(BaseWorkload):
         return "{} {}".format(*self.expected_output())
 
     def expected_output(self) -> tuple[Shape, str]:
-        """What a kernel gives."""
+        """Return what a kernel gives."""
         sizes = [math.prod(shape) for shape in self.parts.values()]
         return (sum(sizes),) if self.backward else self.shape, self.dtype
 

@@ -55,7 +55,7 @@ def enters_subject(function: F) -> F:
 
 
 def skip(error: BaseException) -> wire.Failed | None:
-    """What ends a task that was kept from its work; None where the code under test failed."""
+    """Return what ends a task that was kept from its work; None where the code under test failed."""
     fault, help = find_fault(error)
     if fault is Fault.SUBJECT:
         return None
@@ -63,7 +63,7 @@ def skip(error: BaseException) -> wire.Failed | None:
 
 
 def of_tool(error: BaseException) -> wire.Failed:
-    """The same of an exception where no code under test runs."""
+    """Return the same of an exception where no code under test runs."""
     return wire.Failed(protocol.NOT_RUN, skipped(_last_line(error), REPORT), _excerpt(error), Fault.TOOL)
 
 
@@ -107,7 +107,7 @@ def _environments(error: BaseException) -> tuple[Fault, str] | None:
 
 
 def is_installed(package: str) -> bool:
-    """Whether the environment holds a package of this name, of which a part may be missing in a version."""
+    """Return whether the environment holds a package of this name, of which a part may be missing in a version."""
     try:
         return package in sys.builtin_module_names or importlib.util.find_spec(package) is not None
     except (ImportError, ValueError):
@@ -115,7 +115,7 @@ def is_installed(package: str) -> bool:
 
 
 def _in_subject(error: BaseException) -> bool:
-    """Whether the last function of this package that it came through calls the code under test; whether it came
+    """Return whether the last function of this package that it came through calls the code under test; whether it came
     through none."""
     trace, inside = error.__traceback__, True
     while trace is not None:

@@ -72,7 +72,7 @@ def has_device_code(request: wire.BuildRequest) -> bool:
 
 
 def uses_cuda(request: wire.BuildRequest) -> bool:
-    """Whether CUDA's compiler is needed, or its headers, which PyTorch's own include."""
+    """Return whether CUDA's compiler is needed, or its headers, which PyTorch's own include."""
     return has_device_code(request) or request.cuda_headers
 
 
@@ -190,7 +190,8 @@ def _load(artifact: str) -> None:
 
 
 def unresolved(said: str, artifact: str) -> str:
-    """What the loader said, in one line; of a symbol that nothing defines, what it is and where it is looked for."""
+    """Return what the loader said, in one line; of a symbol that nothing defines, what it is and where it is looked
+    for."""
     symbol = re.search(r"undefined symbol: (\w+)", said)
     if symbol is None:
         return text.first_line(said)

@@ -105,7 +105,7 @@ def store(path: str, array: dtypes.Array) -> None:
 
 
 def holds(path: str, array: dtypes.Array) -> bool:
-    """Whether a file holds exactly an array's bytes."""
+    """Return whether a file holds exactly an array's bytes."""
     data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     with open(path, "rb") as file:
         parts = range(0, len(data), PART_BYTES)

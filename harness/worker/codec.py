@@ -27,7 +27,7 @@ def dump(message: Any) -> Dict[str, Any]:
 
 
 def to_bytes(message: Any) -> bytes:
-    """As JSON's text."""
+    """Return a message as JSON's text."""
     return json.dumps(dump(message)).encode()
 
 

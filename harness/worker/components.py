@@ -60,8 +60,8 @@ LIBRARIES: dict[str, Callable[[Any], str | None]] = {
 
 
 def version_of(path: str) -> str | None:
-    """What a library of NVIDIA's says of its version, such as 12.4 or 9.1.0; None of any other, or where it does not
-    say."""
+    """Return what a library of NVIDIA's says of its version, such as 12.4 or 9.1.0; None of any other, or where it does
+    not say."""
     read = LIBRARIES.get(os.path.basename(path).partition(".so")[0])
     try:
         return read(ctypes.CDLL(path)) if read else None

@@ -63,7 +63,7 @@ class ConditionJob:
         self.site: poisoning.Output | None = None
 
     def arguments(self, arrays: list[Any]) -> list[Any]:
-        """The same numbers, in the type that is asked for and as they shall lie in memory."""
+        """Return the same numbers, in the type that is asked for and as they shall lie in memory."""
         made = self.workload.arguments(arrays, self.device)
         made = [tensors.arrange(each, self.condition.layout) for each in made]
         if site := self._site(made):
@@ -73,12 +73,13 @@ class ConditionJob:
         return made
 
     def _site(self, arguments: list[Any]) -> poisoning.Output | None:
-        """Which memory is filled, made once; `wire.Failed` where it cannot be."""
+        """Return which memory is filled, made once; `wire.Failed` where it cannot be."""
         site, pattern = self.condition.site, self.condition.pattern
         if site and self.site is None:
             data = poisoning.tile(pattern, self.workload.dtype)
             size_bytes = 2 * sum(tensor.numel() * tensor.element_size() for tensor in tensors.flat(arguments))
-            self.site = poisoning.SITES[site](self.device, data, pattern, size_bytes, self.libraries.get(site))
+            wanted = poisoning.Wanted(self.device, pattern, data, size_bytes, self.libraries.get(site))
+            self.site = poisoning.SITES[site](wanted)
         return self.site
 
     def prepare(self, arguments: list[Any], fresh: Callable[[], list[Any]]) -> Callable[[], Any]:
@@ -104,7 +105,7 @@ class ConditionJob:
         return before
 
     def fill(self, tensor: Any) -> Any:
-        """What the output holds before the call."""
+        """Return what the output holds before the call."""
         if self.condition.site == "output":
             assert self.site is not None
             return poisoning.fill(tensor, self.site.data)

@@ -139,7 +139,7 @@ class Draws(TorchDispatchMode):  # type: ignore[misc]
 
 
 def is_exact(name: str, given: Given) -> bool:
-    """Whether a function of PyTorch gives the same bits everywhere."""
+    """Return whether a function of PyTorch gives the same bits everywhere."""
     if name in ("add", "add_", "sub", "sub_", "rsub"):
         return bool(given.get("alpha", 1) == 1)
     if name in ("div", "div_"):
@@ -251,6 +251,6 @@ def make(
 
 
 def _states() -> dict[str, Any]:
-    """Of the generators beside PyTorch's."""
+    """Return the states of the generators beside PyTorch's."""
     _, keys, place, *_ = np.random.get_state()
     return {"random": random.getstate(), "numpy": (np.asarray(keys).tobytes(), place)}

@@ -16,8 +16,8 @@ CHECKED_HEADS, CHECKED_ELEMENTS = 4, 1 << 14
 
 
 def excerpt(workload: Any, pick: Picked) -> tuple[Any, Picked]:
-    """The same of a few heads, and of a few rows of each. Gradients of K and V are sums over all rows: there it is one
-    head of K and V, with all that share it."""
+    """Return the same of a few heads, and of a few rows of each. Gradients of K and V are sums over all rows: there it
+    is one head of K and V, with all that share it."""
     batch, heads, rows, columns = workload.shape
     generator = random.SystemRandom()
     if workload.backward:
@@ -36,7 +36,7 @@ def excerpt(workload: Any, pick: Picked) -> tuple[Any, Picked]:
 
 
 def _one_head(workload: Any, pick: Picked, entry: int, shared: int) -> tuple[Any, Picked]:
-    """The same of one batch entry, and there of one head of K and V."""
+    """Return the same of one batch entry, and there of one head of K and V."""
 
     def part(array: Array) -> Array:
         count = array.shape[1] // workload.kv_shape[1] or 1  # a mask has one head, and no other is meant

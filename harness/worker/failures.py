@@ -15,7 +15,7 @@ TRITON_NEEDS_GPU = ("Cannot find backend for cpu", "0 active drivers", "cannot b
 
 
 def failure(error: BaseException, doing: str) -> wire.Failed:
-    """What an exception is that ended the code under test, or what measures it, while `doing`."""
+    """Return what an exception is that ended the code under test, or what measures it, while `doing`."""
     skipped = blame.skip(error)
     if skipped is not None:
         return skipped

@@ -96,7 +96,7 @@ def _triton(folder: str, programs: str) -> Iterator[wire.GeneratedFile]:
 
 
 def _hash_binary(path: str, programs: str) -> str:
-    """Of its instructions; of its bytes, marked "raw:", where nothing disassembles it."""
+    """Return the hash of its instructions; of its bytes, marked "raw:", where nothing disassembles it."""
     tool = machine_code.cuobjdump(programs) if path.endswith(".cubin") else None
     hashes = machine_code.parse_sass((tools.run([tool, "-sass", path]) if tool else "") or "")
     if hashes:

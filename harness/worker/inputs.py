@@ -110,7 +110,8 @@ def generate(
 
 
 def mask(recipe: str, dtype: str, shape: Shape, seed: int, trial: int, each: Each = map) -> Array:
-    """What of [batch, 1, rows, keys] is seen, as booleans; of `bias` what is added to the logits, in `dtype`'s storage.
+    """Return what of [batch, 1, rows, keys] is seen, as booleans; of `bias` what is added to the logits, in `dtype`'s
+    storage.
 
     padding: each sequence has a length of its own, below the number of keys where it can be, and the keys after it are
     hidden. random: half of all pairs are hidden, and each row sees one key at least. empty_rows: the same, and every
@@ -132,8 +133,8 @@ def mask(recipe: str, dtype: str, shape: Shape, seed: int, trial: int, each: Eac
 
 
 def direction(dtype: str, shape: Shape, seed: int, trial: int, each: Each = map) -> Array:
-    """What gradients are taken along: approximately normal numbers in `dtype`'s storage. Along ones, as those of a sum,
-    the gradient of a softmax vanishes."""
+    """Return what gradients are taken along: approximately normal numbers in `dtype`'s storage. Along ones, as those of
+    a sum, the gradient of a softmax vanishes."""
     return _encoded(deviates(seed, trial, DIRECTION, int(np.prod(shape)), each).reshape(shape), dtype, each)
 
 

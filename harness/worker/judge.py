@@ -135,7 +135,7 @@ class WorkloadJudge:
         if request.power:
             rule = power.DecidingRule(request.limits, request.decides, judged_as(request, workload, protocol.KERNEL))
             first = WorkloadTrial(workload, recipe, 0, request.seed, self.cache)
-            result.power = power.prove(first, self.cache, rule, instead)
+            result.power = power.prove(first, rule, instead)
         result.draws_numbers = workload.draws_numbers
         result.targets = [self._describe(target, failures.get(target.name), rows, trials) for target in self.targets]
         return result

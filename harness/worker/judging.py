@@ -66,19 +66,14 @@ def read_output(folder: str, name: str, dtype: str, shape: Shape) -> Array:
 def open_plain(folder: str, name: str) -> BinaryIO:
     """Open a regular file below `folder` to read; OSError where any part of the way, `folder` included, is a link.
 
-    What is behind a name cannot change between looking and reading: each step is looked at after it was opened.
-    ENXIO stands for what is no file; opening a pipe without a writer does not wait.
+    ENXIO stands for what is no file; opening a pipe without a writer does not wait. The process that wrote there has
+    ended, so that nothing changes between looking and reading.
     """
-    *parts, last = name.split("/")
-    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        for part in parts:
-            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=place)
-            os.close(place)
-            place = inner
-        handle = os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=place)
-    finally:
-        os.close(place)
+    above, last = os.path.split(os.path.abspath(folder))
+    path = os.path.join(os.path.realpath(above), last, name)
+    if os.path.realpath(path) != path:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise OSError(errno.ENXIO, os.strerror(errno.ENXIO))

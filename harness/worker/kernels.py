@@ -90,7 +90,7 @@ class Extension:
             self.call = self.forward_options
 
     def on(self, workload: Workload) -> Extension:
-        """The same kernel for a workload that has another scale."""
+        """Return the same kernel for a workload that has another scale."""
         assert workload.problem is None
         found = copy.copy(self)
         found._take(workload)
@@ -133,7 +133,7 @@ class Extension:
         return partial(write, *split(fill(room()) if out is None else out))
 
     def choice(self, arguments: list[Any]) -> str:
-        """Which of several ways the kernel says that it takes, in one line; empty where it does not say."""
+        """Return which of several ways the kernel says that it takes, in one line; empty where it does not say."""
         chooses = None if self.workload.options or self.workload.backward else self.chooses
         if chooses is None:
             return ""

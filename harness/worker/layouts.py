@@ -35,7 +35,7 @@ def strides(layout: str, shape: Sequence[int]) -> list[int]:
 
 
 def elements(shape: Sequence[int], steps: Sequence[int], offset: int = 0) -> int:
-    """How many elements of memory it takes, with those between its own, and before."""
+    """Return how many elements of memory it takes, with those between its own, and before."""
     return offset + 1 + sum((size - 1) * step for size, step in zip(shape, steps)) if all(shape) else offset
 
 

@@ -84,7 +84,7 @@ def device_functions(artifact: str, programs: str) -> tuple[list[wire.DeviceFunc
 
 
 def runtime_note(artifact: str) -> str:
-    """What to know of a C++ extension's runtime; empty where it is shared with PyTorch, or cannot be told.
+    """Return what to know of a C++ extension's runtime; empty where it is shared with PyTorch, or cannot be told.
 
     Two copies of libstdc++ in a process share symbols and not what lies behind them: a number in an exception's message
     is written through the wrong one, and the process dies instead of saying what was refused.

@@ -194,7 +194,7 @@ def networks() -> list[str]:
 
 
 def root_writable(mounts: str) -> bool:
-    """Whether the text of /proc/mounts says that / is mounted for writing; the last mount counts."""
+    """Return whether the text of /proc/mounts says that / is mounted for writing; the last mount counts."""
     options = [line.split()[3].split(",") for line in mounts.splitlines() if line.split()[1] == "/"]
     return not options or "ro" not in options[-1]
 

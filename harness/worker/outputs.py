@@ -31,7 +31,7 @@ def named(value: Any) -> Outputs:
 
 
 def _returned(value: Any) -> Outputs:
-    """As they are: complex ones, too."""
+    """Return the tensors as they are: complex ones, too."""
     found = dict(_named(value, ""))
     if not found:
         raise wire.Failed(protocol.UNSUPPORTED, f"returns {type(value).__name__} without a tensor in it")
@@ -80,7 +80,7 @@ def _plain(tensor: Any, name: str) -> Any:
 
 
 def layout(tensor: Any) -> str:
-    """How its elements lie in memory, in the words of PyTorch."""
+    """Return how its elements lie in memory, in the words of PyTorch."""
     if tensor.is_contiguous():
         return "contiguous"
     for dimensions, name in ((4, "channels_last"), (5, "channels_last_3d")):

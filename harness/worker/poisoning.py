@@ -17,7 +17,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import re
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
 
 import numpy as np
 import torch
@@ -44,19 +44,14 @@ def unavailable(why: str) -> wire.Failed:
 
 
 def tile(pattern: str, dtype: str) -> bytes:
-    """The pattern's bytes for a workload of `dtype`."""
-    if pattern == "zero":
-        return bytes(TILE_BYTES)
-    if pattern == "nan":
-        return b"\xff" * TILE_BYTES
-    if pattern == "max":
-        largest = bytes.fromhex(LARGEST.get(dtype, LARGEST["float32"]))
-        return largest * (TILE_BYTES // len(largest))
+    """Return the pattern's bytes for a workload of `dtype`."""
     if pattern == "random":
         words = np.random.Philox(key=np.array([SEED, 0], dtype=np.uint64)).random_raw(TILE_BYTES // 8)
         data: bytes = (words.view(np.uint16) & np.uint16(0x87FF) | np.uint16(0x4000)).tobytes()
         return data
-    raise ValueError(f"unknown pattern: {pattern!r}")
+    largest = bytes.fromhex(LARGEST.get(dtype, LARGEST["float32"]))
+    unit = {"zero": b"\0", "nan": b"\xff", "max": largest}[pattern]
+    return unit * (TILE_BYTES // len(unit))
 
 
 @functools.lru_cache(maxsize=None)
@@ -76,21 +71,32 @@ def fill(tensor: Any, data: bytes) -> Any:
     return tensor
 
 
+class Wanted(NamedTuple):
+    """What memory is to hold: the bytes of a pattern. `size_bytes`: of the largest block that a kernel may ask for;
+    `library`: the probe that reaches the site, where it takes one."""
+
+    device: str
+    pattern: str
+    data: bytes
+    size_bytes: int
+    library: str | None
+
+
 class Output:
     """The output is filled where it is made (`kernels.Extension.bind`): nothing is left to do before the call."""
 
-    def __init__(self, device: str, data: bytes, _pattern: str, _size_bytes: int, _library: str | None) -> None:
-        self.device, self.data = device, data
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted, self.data = wanted, wanted.data
 
     def place(self, tensor: Any) -> Any:
-        """An input's elements where this site needs them."""
+        """Return an input's elements where this site needs them."""
         return tensor
 
     def before(self) -> None:
-        pass
+        """Fill the site, just before the call."""
 
     def after(self) -> None:
-        """Once the output has been read."""
+        """Clean up, once the output has been read."""
 
 
 class Around(Output):
@@ -100,8 +106,8 @@ class Around(Output):
     stretches are cleared after the call: what a kernel allocates next may be this memory, and to read that before it
     is written is another fault (`heap`, `workspace`)."""
 
-    def __init__(self, device: str, data: bytes, _pattern: str, _size_bytes: int, _library: str | None) -> None:
-        self.device, self.data = device, data
+    def __init__(self, wanted: Wanted) -> None:
+        super().__init__(wanted)
         self.filled: list[Any] = []
 
     def place(self, tensor: Any) -> Any:
@@ -115,7 +121,7 @@ class Around(Output):
 
     def after(self) -> None:
         filled, self.filled = self.filled, []
-        if not tensors.lost(self.device):
+        if not tensors.lost(self.wanted.device):
             for raw in filled:
                 raw.zero_()
 
@@ -123,18 +129,12 @@ class Around(Output):
 class Workspace(Output):
     """Blocks of many sizes from PyTorch's allocator, filled and freed. Those it held before are given back first."""
 
-    def __init__(self, device: str, data: bytes, _pattern: str, size_bytes: int, _library: str | None) -> None:
-        self.device, self.data = device, data
-        self.blocks = [*DEVICE_BLOCKS, (size_bytes, 2)]
-
     def before(self) -> None:
-        if self.device == "cuda":
+        device = self.wanted.device
+        if device == "cuda":
             torch.cuda.empty_cache()
-        held = [
-            fill(torch.empty(size, dtype=torch.uint8, device=self.device), self.data)
-            for size, count in self.blocks
-            for _ in range(count)
-        ]
+        sizes = [size for size, count in (*DEVICE_BLOCKS, (self.wanted.size_bytes, 2)) for _ in range(count)]
+        held = [fill(torch.empty(size, dtype=torch.uint8, device=device), self.data) for size in sizes]
         del held
 
 
@@ -146,17 +146,18 @@ def keep_to_one_arena() -> None:
 
 
 class Heap(Output):
-    def __init__(self, _device: str, data: bytes, pattern: str, size_bytes: int, _library: str | None) -> None:
+    def __init__(self, wanted: Wanted) -> None:
+        super().__init__(wanted)
         self.libc = ctypes.CDLL(None)
         if not hasattr(self.libc, "mallopt") or not hasattr(self.libc, "gnu_get_libc_version"):
             raise unavailable("the C library is not glibc: its heap cannot be filled")
         self.libc.malloc.restype = ctypes.c_void_p
         self.libc.malloc.argtypes = [ctypes.c_size_t]
         self.libc.free.argtypes = [ctypes.c_void_p]
-        blocks = [*SMALL, *MEDIUM, (max(LARGEST_BLOCK, size_bytes), 1)]
+        blocks = [*SMALL, *MEDIUM, (max(LARGEST_BLOCK, wanted.size_bytes), 1)]
         self.sizes = [size for size, count in blocks for _ in range(count)]
-        self.data = data * (max(self.sizes) // len(data) + 1)
-        self.perturb = PERTURB.get(pattern, 0)
+        self.data = wanted.data * (max(self.sizes) // len(wanted.data) + 1)
+        self.perturb = PERTURB.get(wanted.pattern, 0)
 
     def _set(self, option: int, value: int) -> None:
         if self.libc.mallopt(option, value) != 1:
@@ -181,9 +182,9 @@ class Heap(Output):
 class Stack(Output):
     """Of the calling thread, of the threads of OpenMP's pools, and of threads yet to come (csrc/probes/poison.cpp)."""
 
-    def __init__(self, _device: str, data: bytes, _pattern: str, _size_bytes: int, library: str | None) -> None:
-        self.data = data
-        self.probe = load(library)
+    def __init__(self, wanted: Wanted) -> None:
+        super().__init__(wanted)
+        self.probe = load(wanted.library)
         self.probe.poison_pattern.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
         self.fill_calling = as_builtin(self.probe, "poison_calling_stack")
         self.threads = max(2, torch.get_num_threads())
@@ -201,9 +202,9 @@ class Stack(Output):
 class Shared(Output):
     """Of every SM, on the kernel's own stream (csrc/probes/poison.cu)."""
 
-    def __init__(self, _device: str, data: bytes, _pattern: str, _size_bytes: int, library: str | None) -> None:
-        self.data = data
-        self.probe = load(library)
+    def __init__(self, wanted: Wanted) -> None:
+        super().__init__(wanted)
+        self.probe = load(wanted.library)
         self.probe.poison_shared.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p]
         self.probe.poison_error.restype = ctypes.c_char_p
 

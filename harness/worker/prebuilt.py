@@ -104,7 +104,7 @@ def _entry_point(folder: str, entry: str) -> Any:
 
 
 def _places(folder: str) -> list[str]:
-    """Where an installation would put what a wheel holds: its root, and the libraries of its .data folder."""
+    """Return where an installation would put what a wheel holds: its root, and the libraries of its .data folder."""
     return [folder, *sorted(glob.glob(os.path.join(folder, "*.data", "*lib")))]
 
 

@@ -181,7 +181,7 @@ class ProblemWorkload(BaseWorkload):
 
     @property
     def main(self) -> str:
-        """Which output stands for all."""
+        """Return which output stands for all."""
         return outputs.main({name: dtype for name, (_, dtype) in self.outputs.items()})
 
     def reseed(self) -> None:
@@ -189,7 +189,7 @@ class ProblemWorkload(BaseWorkload):
         _seed(self.index["seed"])
 
     def drawn_by_model(self, device: str) -> list[bytes] | None:
-        """As `tensors.drawn`, once Model was made; None where it cannot be."""
+        """Return `tensors.drawn`, once Model was made; None where it cannot be."""
         try:
             self.model(self.problem, "Model", device)
         except Exception:
@@ -197,7 +197,7 @@ class ProblemWorkload(BaseWorkload):
         return tensors.drawn(device)
 
     def draws(self, call: Callable[[], Any]) -> bool:
-        """Whether a call of the reference gives something else under another seed."""
+        """Return whether a call of the reference gives something else under another seed."""
         found = []
         for seed in (self.index["seed"], self.index["seed"] + 1):
             _seed(seed)
@@ -217,7 +217,8 @@ class ProblemWorkload(BaseWorkload):
         return dtype in dtypes.STORAGE
 
     def precision(self, device: str, _ran: Sequence[str] = ()) -> list[str]:
-        """What PyTorch, by its switches or without, does in float32, once Model was loaded: a file may set them."""
+        """Return what PyTorch, by its switches or without, does in float32, once Model was loaded: a file may set
+        them."""
         if self.dtype != "float32" or tensors.capability(device) < (8, 0):
             return []
         switches = {
@@ -256,7 +257,7 @@ class ProblemWorkload(BaseWorkload):
 
     @property
     def parts(self) -> dict[str, Shape | None]:
-        """As `AttentionWorkload` has them, and `split`: a kernel is judged by one output."""
+        """Return the shape of the one output that a kernel is judged by; unknown until the reference has run."""
         return {"": self.shape}
 
     def split(self, output: Any) -> dict[str, Any]:
@@ -304,12 +305,8 @@ class ProblemWorkload(BaseWorkload):
     # -- arithmetic --------------------------------------------------------------------------------------
 
     def exact(self, arrays: list[Array]) -> dict[str, Array]:
-        """Return the ground truth of the outputs in float64. What the problem's definition does not give is what its
-        model gives."""
-        values = self._in_float64(arrays, Arithmetic(), self.defined(doubled(self._copied())))
-        if not self.outputs.keys() <= values.keys():
-            values = {**self._in_float64(arrays, Arithmetic(), self._copied()), **_without_gradients(values)}
-        return values
+        """Return the ground truth of the outputs in float64."""
+        return self._defined_or_modelled(lambda model: self._in_float64(arrays, Arithmetic(), model))
 
     def emulations(
         self, arrays: list[Array], precision: Sequence[str] = (), realisation: int = 0
@@ -318,26 +315,26 @@ class ProblemWorkload(BaseWorkload):
         left the dtype's range on its way. What a definition gives is rounded to the dtype of the model's output."""
         arithmetic = Arithmetic(Realisation(realisation), precision)
 
-        def of(model: Any) -> dict[str, Array]:
+        def compute(model: Any) -> dict[str, Array]:
             found = self._computed_by(model, self.arguments(arrays, "cpu"), arithmetic)
-            return {name: dtypes.decode(tensors.to_array(t), tensors.dtype_name(t)) for name, t in found.items()}
+            values = {name: dtypes.decode(tensors.to_array(t), tensors.dtype_name(t)) for name, t in found.items()}
+            if isinstance(model, Definition):
+                for name, (_, dtype) in self.outputs.items():
+                    if name in values and dtype in dtypes.UNIT_ROUNDOFF:
+                        values[name] = dtypes.quantise(np.ascontiguousarray(values[name], np.float64), dtype)
+            return values
 
-        model = self._copied()
-        definition = self.defined(model)
-        values = of(definition)
-        if definition is model:
-            return values, arithmetic.leaves_range
-        for name, (_, dtype) in self.outputs.items():
-            if name in values and dtype in dtypes.UNIT_ROUNDOFF:
-                values[name] = dtypes.quantise(np.ascontiguousarray(values[name], np.float64), dtype)
+        return self._defined_or_modelled(compute), arithmetic.leaves_range
+
+    def _defined_or_modelled(self, compute: Callable[[Any], dict[str, Array]]) -> dict[str, Array]:
+        """Return what the problem's definition gives, and what its model gives in place of what that does not give."""
+        values = compute(self.defined(self._copied()))
         if not self.outputs.keys() <= values.keys():
-            values = {**of(self._copied()), **_without_gradients(values)}
-        return values, arithmetic.leaves_range
+            values = {**compute(self._copied()), **_without_gradients(values)}
+        return values
 
     def _in_float64(self, arrays: list[Array], arithmetic: Arithmetic, model: Any) -> dict[str, Array]:
-        if isinstance(model, torch.nn.Module) and not isinstance(model, Definition):
-            model = doubled(model)
-        found = self._computed_by(model, self._doubles(arrays), arithmetic)
+        found = self._computed_by(doubled(model), self._doubles(arrays), arithmetic)
         return {name: np.array(t.detach().numpy(), dtype=np.float64, order="C") for name, t in found.items()}
 
     def _computed_by(self, model: Any, arguments: list[Any], arithmetic: Arithmetic) -> outputs.Outputs:

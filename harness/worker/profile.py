@@ -72,7 +72,8 @@ def _traced(
 
 
 def until_it_raises(call: kernels.Call, device: str) -> list[wire.OperatorTime]:
-    """What a call that ends with an exception ran before it: which operators tells why; their times tell nothing."""
+    """Return what a call that ends with an exception ran before it: which operators tells why; their times tell
+    nothing."""
 
     def attempted() -> None:
         with contextlib.suppress(Exception):

@@ -46,7 +46,7 @@ CUT_OFF = 3 * 2.0**-26 / (2 * np.log(2))
 
 
 def effective(precision: Iterable[str], dtype: str) -> list[str]:
-    """Of what is declared that which can matter in the dtype, in one order."""
+    """Return what can matter in the dtype of what is declared, in one order."""
     known = (TF32_CONVOLUTION, TF32_MATMUL, TF32X3_MATMUL, TF32X3_ATTENTION) if dtype == "float32" else (FLOAT16_SUMS,)
     return [name for name in known if name in precision]
 
@@ -71,8 +71,8 @@ def tf32(array: Array, truncate: bool) -> Array:
 
 
 def three_products(left: Array, right: Array) -> Array:
-    """What left [..., m, terms] @ right [..., terms, n] is off by where float32 operands are split into two TF32 parts
-    each, and tensor cores add up three of the four products, as CUTLASS's OpMultiplyAddFastF32 does; so PyTorch's
+    """Return what left [..., m, terms] @ right [..., terms, n] is off by where float32 operands are split into two TF32
+    parts each, and tensor cores add up three of the four products, as CUTLASS's OpMultiplyAddFastF32 does; so PyTorch's
     efficient attention, and that of xFormers, compute float32 since compute capability 8.0.
 
     The product of the small parts is missing, and terms are cut off where they are aligned, towards zero (Fasi, Higham,

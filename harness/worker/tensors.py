@@ -65,12 +65,12 @@ def to_bytes(tensor: Any) -> bytes:
 
 
 def holds(tensor: Any, array: Any) -> bool:
-    """Whether a tensor has an array's bits, of its dtype's storage."""
+    """Return whether a tensor has an array's bits, of its dtype's storage."""
     return list(tensor.shape) == list(array.shape) and same_arrays(to_array(tensor), array)
 
 
 def same_arrays(one: Any, other: Any) -> bool:
-    """Whether two arrays of one shape and dtype have the same bits; by parts, so that none needs much room."""
+    """Return whether two arrays of one shape and dtype have the same bits; by parts, so that none needs much room."""
     one, other = (np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in (one, other))
     parts = (slice(start, start + PART_BYTES) for start in range(0, len(one), PART_BYTES))
     return len(one) == len(other) and all(np.array_equal(one[part], other[part]) for part in parts)
@@ -96,18 +96,18 @@ def has_poison(tensor: Any) -> bool:
 
 
 def bits(tensor: Any) -> Any:
-    """The same memory as integers of the elements' size."""
+    """Return the same memory as integers of the elements' size."""
     plain = _detach(tensor)
     return _view(plain, BITS[plain.element_size()])
 
 
 def same_bits(one: Any, other: Any) -> bool:
-    """Whether two tensors, of one device, hold the same bits; compared there."""
+    """Return whether two tensors, of one device, hold the same bits; compared there."""
     return bool(one.dtype == other.dtype and one.shape == other.shape and _equal(bits(one), bits(other)))
 
 
 def close(output: Any, expected: Any) -> bool:
-    """Whether it is about the same, with other bits: what was not written is not."""
+    """Return whether it is about the same, with other bits: what was not written is not."""
     if not expected.numel():
         return True
     apart = (output.double() - expected.double()).abs().max()
@@ -115,7 +115,7 @@ def close(output: Any, expected: Any) -> bool:
 
 
 def alike(one: Any, other: Any) -> bool:
-    """Whether two tensors of one shape and device hold the same bits, or about the same values."""
+    """Return whether two tensors of one shape and device hold the same bits, or about the same values."""
     return same_bits(one, other) or close(one, other)
 
 
@@ -136,7 +136,7 @@ def flat(values: Iterable[Any]) -> Iterator[Any]:
 
 
 def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
-    """The same lists and dicts with `change` made to everything in them."""
+    """Return the same lists and dicts with `change` made to everything in them."""
     if isinstance(value, dict):
         return {key: mapped(item, change) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -149,7 +149,8 @@ def each_tensor(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def each_float(value: Any, change: Callable[[Any], Any]) -> Any:
-    """The same value with `change` made to every floating-point tensor in it; others, indices and masks, stay."""
+    """Return the same value with `change` made to every floating-point tensor in it; others, indices and masks,
+    stay."""
     return each_tensor(value, lambda tensor: change(tensor) if tensor.is_floating_point() else tensor)
 
 
@@ -193,7 +194,8 @@ def copies(values: Iterable[Any]) -> list[Any]:
 
 
 def arrange(value: Any, layout: str) -> Any:
-    """The same elements in memory that is laid out otherwise; what is no tensor of four dimensions stays as it is."""
+    """Return the same elements in memory that is laid out otherwise; what is no tensor of four dimensions stays as it
+    is."""
     if layout == "contiguous" or not isinstance(value, torch.Tensor):
         return value
     if layout == "strided":
@@ -233,7 +235,7 @@ def synchronise(device: str) -> None:
 
 
 def drawn(device: str) -> list[bytes]:
-    """How far PyTorch's generators have come: their states, in bytes."""
+    """Return how far PyTorch's generators have come: their states, in bytes."""
     states = [torch.random.get_rng_state(), *([torch.cuda.get_rng_state()] if device == "cuda" else [])]
     return [to_bytes(state) for state in states]
 

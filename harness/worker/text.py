@@ -63,7 +63,7 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def raised(error: BaseException, doing: str, most: int) -> str:
-    """What was raised while `doing`, with all that it was raised from and the user's line, in at most so many
+    """Return what was raised while `doing`, with all that it was raised from and the user's line, in at most so many
     characters. Of a SyntaxError the message has the line."""
     where = "" if issubclass(type(error), SyntaxError) else _place(most // 4)
     told = [f"{type_name(each)}: {one_line(text_of(each))}" for each in chain(error)]

@@ -21,7 +21,7 @@ ADDR_NO_RANDOMIZE, ASK = 0x0040000, 0xFFFFFFFF  # personality(2)
 
 
 def run(command: Sequence[str]) -> str | None:
-    """What a tool printed, or None where it failed."""
+    """Return what a tool printed, or None where it failed."""
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True, timeout=300)
     except (OSError, subprocess.SubprocessError):
@@ -30,7 +30,7 @@ def run(command: Sequence[str]) -> str | None:
 
 
 def end_with_parent() -> None:
-    """From now on this process is killed when the one that started it ends (prctl(2))."""
+    """Have this process killed when the one that started it ends (prctl(2))."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
@@ -107,7 +107,7 @@ def cuda_folder() -> str:
 
 
 def undefined(paths: Sequence[str]) -> list[str] | None:
-    """What objects leave undefined, demangled, in its order, each once; None where nm is missing or fails."""
+    """Return what objects leave undefined, demangled, in its order, each once; None where nm is missing or fails."""
     listed = run(["nm", "-u", "-C", *paths])
     return None if listed is None else parse_undefined(listed)
 

@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import json
 import os
-from typing import TYPE_CHECKING, Any, Callable, Iterable, NamedTuple, Sequence, Tuple
+from typing import TYPE_CHECKING, Callable, Iterable, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
@@ -91,16 +91,6 @@ class Cache:
         for want of space or because the folder is another's, costs time, not the result."""
         with contextlib.suppress(OSError):
             protocol.write_atomically(path, *parts, sync=False)
-
-    def note(self, path: str, make: Callable[[], Any]) -> Any:
-        """A JSON value from a file in the folder, else from make()."""
-        path = os.path.join(self.folder, path)
-        try:
-            return protocol.read_json(path)
-        except (OSError, ValueError):
-            value = make()
-            self._write(path, json.dumps(value, allow_nan=False).encode())
-            return value
 
 
 def _unit_bytes(costs: Norms, leaves_range: bool, sha256: str) -> bytes:

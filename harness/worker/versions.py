@@ -15,7 +15,7 @@ read: list[int] = []  # the lines of the file that asked, in order
 
 
 def tell(file: str, version: str) -> None:
-    """From now on `file` reads `version` as PyTorch's, for the rest of the process."""
+    """Let `file` read `version` as PyTorch's from now on, for the rest of the process."""
 
     def asks() -> bool:
         frame = sys._getframe(2)

@@ -88,7 +88,8 @@ def recorded_files() -> dict[str, set[str]]:
 
 
 def intact(path: str, expected: set[str]) -> bool:
-    """Whether a file is as one of the wheels brought it that bring it: the last one that was installed wrote it."""
+    """Return whether a file is as one of the wheels brought it that bring it: the last one that was installed wrote
+    it."""
     try:
         digest = bytes.fromhex(protocol.sha256_file(path))
     except OSError:

@@ -140,7 +140,8 @@ import torch
 from harness.worker import poisoning
 ones = torch.ones(7, 5)
 for pattern in ("nan", "max"):
-    site = poisoning.SITES["around"]("cpu", poisoning.tile(pattern, "float32"), pattern, 0, None)
+    wanted = poisoning.Wanted("cpu", pattern, poisoning.tile(pattern, "float32"), 0, None)
+    site = poisoning.SITES["around"](wanted)
     placed = site.place(ones)
     assert torch.equal(placed, ones) and placed.data_ptr() % 512 == 0
     whole = torch.empty(0).set_(placed.untyped_storage())

@@ -95,52 +95,30 @@ def test_a_fault_is_found_by_its_tool_alone(folder: Path, fault: str, tool: str,
     assert [name for name in TOOLS if found[name].findings] == [tool]
 
 
-@pytest.fixture
-def only_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check, "CPU_BUILDS", {"thread": check.CPU_BUILDS["thread"]})
-
-
-def thread_result(folder: Path, *flags: str, **changes: Any) -> CheckerResult:
-    printed = checked(folder, *flags, **changes)
-    return next(r for r in cpu_results(printed, free_arithmetic=False) if r.tool == "thread")
-
-
-def test_threads_of_openmp_are_not_judged(folder: Path, only_thread: None) -> None:
-    thread = thread_result(folder, "-DFAULT_OPENMP=1", "-fopenmp")
-    assert thread.status == "not_run" and "OpenMP" in thread.message and thread.control_found is None
+STRICT = {"cxx": [*FLAGS, "-Wsign-conversion", "-Werror"]}  # which neither the kernel nor the driver is free of
 
 
 @pytest.mark.parametrize(
-    ("fault", "status", "words"),
-    [("REFUSES", "unsupported", "no such head_dim"), ("CRASHES", "crashed", "before the call was done")],
+    ("flags", "changes", "status", "words"),
+    [
+        (["-DFAULT_OPENMP=1", "-fopenmp"], {}, "not_run", "OpenMP"),
+        (["-DFAULT_REFUSES=1"], {}, "unsupported", "no such head_dim"),
+        (["-DFAULT_CRASHES=1"], {}, "crashed", "before the call was done"),
+        (["-DFAULT_HANGS=1"], {"run_s": 0.5}, "timed_out", ""),
+        ([], {"flags": STRICT}, "ok", ""),
+        ([], {"build": ["-fsanitize=nothing-of-the-kind"]}, "not_run", "nothing-of"),
+    ],
+    ids=["threads of OpenMP are not judged", "refused", "crashed", "hangs", "warnings of the driver", "no such tool"],
 )
 def test_a_call_that_was_not_made_is_not_silence(
-    folder: Path, only_thread: None, fault: str, status: str, words: str
+    folder: Path, flags: list[str], changes: dict[str, Any], status: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    result = thread_result(folder, f"-DFAULT_{fault}=1")
-    assert result.status == status and words in result.message and not result.control_found, result
-
-
-def test_a_kernel_that_hangs_costs_its_limit_and_no_more(folder: Path, only_thread: None) -> None:
-    assert thread_result(folder, "-DFAULT_HANGS=1", run_s=0.5).status == "timed_out"
-
-
-def test_a_kernels_warnings_are_not_the_drivers(folder: Path, only_thread: None) -> None:
-    strict = {"cxx": [*FLAGS, "-Wsign-conversion", "-Werror"]}  # which neither of the two is free of
-    assert thread_result(folder, flags=strict).status == "ok"
-
-
-def test_a_compiler_without_a_tool_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check, "CPU_BUILDS", {"thread": ["-fsanitize=nothing-of-the-kind"]})
-    thread = thread_result(folder)
-    assert thread.status == "not_run" and "cannot be built with it" in thread.message and "nothing-of" in thread.message
-
-
-def test_without_nm_nothing_is_claimed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tools, "undefined", lambda paths: None)
-    with pytest.raises(wire.Failed, match="binutils") as raised:
-        checked(folder)
-    assert raised.value.status == "not_run"
+    build = changes.pop("build", check.CPU_BUILDS["thread"])
+    monkeypatch.setattr(check, "CPU_BUILDS", {"thread": build})
+    printed = checked(folder, *flags, **changes)
+    result = next(r for r in cpu_results(printed, free_arithmetic=False) if r.tool == "thread")
+    assert result.status == status and words in result.message, result
+    assert bool(result.control_found) is (status == "ok") or status == "timed_out"
 
 
 def test_an_executable_that_does_not_end_is_killed_with_its_children(tmp_path: Path) -> None:
@@ -205,10 +183,14 @@ def test_objects_that_cannot_be_linked_say_why(tmp_path: Path) -> None:
     assert said.status == "build_failed" and "multiple definition" in said.log_excerpt
 
 
-def test_without_nm_nothing_is_linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_nm_nothing_is_claimed_and_nothing_linked(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = compiled(tmp_path)
     monkeypatch.setattr(tools, "undefined", lambda paths: None)
-    assert linked(tmp_path, path).status == protocol.NOT_RUN
+    with pytest.raises(wire.Failed, match="binutils") as raised:
+        checked(folder)
+    assert raised.value.status == linked(tmp_path, path).status == protocol.NOT_RUN
 
 
 def test_names_of_torch_among_undefined_ones() -> None:

@@ -1,44 +1,42 @@
+"""Where the headers and libraries of CUDA are found that a kernel's build needs."""
+
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
 
-from harness.worker.tools import find_cuda_libraries as find
+from harness.worker.tools import find_cuda_libraries
+
+TOOLKIT = ("cuda/include/cublas_v2.h", "cuda/lib64/libcublas.so")
+WHEELS = ("site/nvidia/cublas/include/cublas_v2.h", "site/nvidia/cu13/lib/libcublas.so.13")
+MORE = ("site/nvidia/cu13/lib/libcublasLt.so.13",)
 
 
-def touch(path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
-    return path
+def find(folder: Path, *files: str) -> tuple[list[str], list[str]]:
+    for name in files:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    return find_cuda_libraries(["cublas"], str(folder / "site"), str(folder / "cuda"))
 
 
-def test_headers_of_the_toolkit_and_the_library_that_comes_with_pytorch(tmp_path: Path) -> None:
-    header = touch(tmp_path / "cuda" / "include" / "cublas_v2.h")
-    touch(tmp_path / "site" / "nvidia" / "cublas" / "include" / "cublas_v2.h")
-    touch(tmp_path / "cuda" / "lib64" / "libcublas.so")
-    library = touch(tmp_path / "site" / "nvidia" / "cu13" / "lib" / "libcublas.so.13")
-    touch(library.with_name("libcublasLt.so.13"))
-    includes, flags = find(["cublas"], str(tmp_path / "site"), str(tmp_path / "cuda"))
-    assert includes == [str(header.parent)]
-    assert flags == [f"-L{library.parent}", "-l:libcublas.so.13"]
+@pytest.mark.parametrize(
+    ("files", "header", "library"),
+    [
+        ((*TOOLKIT, *WHEELS, *MORE), TOOLKIT[0], WHEELS[1]),
+        (TOOLKIT, TOOLKIT[0], TOOLKIT[1]),
+        (WHEELS, WHEELS[0], WHEELS[1]),
+    ],
+    ids=["the toolkit's header, and the library that comes with PyTorch", "no wheels", "no toolkit"],
+)
+def test_a_header_and_a_library(tmp_path: Path, files: tuple[str, ...], header: str, library: str) -> None:
+    found = tmp_path / library
+    includes, flags = find(tmp_path, *files)
+    assert includes == [str((tmp_path / header).parent)]
+    assert flags == [f"-L{found.parent}", f"-l:{found.name}"]
 
 
-def test_a_toolkit_without_wheels_and_wheels_without_a_toolkit(tmp_path: Path) -> None:
-    touch(tmp_path / "cuda" / "include" / "cublas_v2.h"), touch(tmp_path / "cuda" / "lib64" / "libcublas.so")
-    assert "-l:libcublas.so" in find(["cublas"], str(tmp_path / "none"), str(tmp_path / "cuda"))[1]
-    header = touch(tmp_path / "site" / "nvidia" / "cublas" / "include" / "cublas_v2.h")
-    touch(tmp_path / "site" / "nvidia" / "cublas" / "lib" / "libcublas.so.12")
-    assert find(["cublas"], str(tmp_path / "site"), "")[0] == [str(header.parent)]
-
-
-def test_what_is_nowhere_is_named(tmp_path: Path) -> None:
-    with pytest.raises(LookupError, match=r"cublas_v2\.h is neither in"):
-        find(["cublas"], str(tmp_path), str(tmp_path / "cuda"))
-    touch(tmp_path / "cuda" / "include" / "cublas_v2.h")
-    with pytest.raises(LookupError, match=r"libcublas\.so is neither in"):
-        find(["cublas"], str(tmp_path), str(tmp_path / "cuda"))
-
-
-def test_nothing_is_asked_for(tmp_path: Path) -> None:
-    assert find([], str(tmp_path), "") == ([], [])
+@pytest.mark.parametrize(("files", "missing"), [((), r"cublas_v2\.h"), (TOOLKIT[:1], r"libcublas\.so")])
+def test_what_is_nowhere_is_named(tmp_path: Path, files: tuple[str, ...], missing: str) -> None:
+    with pytest.raises(LookupError, match=f"{missing} is neither in"):
+        find(tmp_path, *files)
