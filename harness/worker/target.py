@@ -174,7 +174,7 @@ class Target:
         both = self._each([self] if beside is None else [self, beside], Target.begin)
         while left := [target for target in both if not target.is_sampled()]:
             self.random.shuffle(left)
-            lost = set(left) - set(self._each(left, Target.slice, SETTLE_S))
+            lost = set(left) - set(self._each(left, Target.slice, SETTLE_S if len(left) > 1 else 0.0))
             both = [target for target in both if target not in lost]
         self._each(both, Target.end)
 
