@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .host import Callee
     from .peer import Peer
 
-CALLS = 3
+CALLS = 2
 LONGEST_S = 60.0  # for all of a target's calls, and what comes before them
 LAUNCH_S = 180.0  # from which on no further target of a launch is measured
 PR_SET_THP_DISABLE = 41
