@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from harness.worker import protocol
 from harness.worker.protocol import FailureKind
 from reports.model import Comparison, CorrectnessSide, OutputSide
+from reports.sentences import sentence
 
 Side = tuple[str, CorrectnessSide]  # an environment's
 Where = Callable[[Sequence[str]], str]  # such as "in 2.5.0", of environments
@@ -111,9 +112,5 @@ def notes_text(sides: Iterable[Side], where: Where) -> list[str]:
             written.setdefault(name, {})[environment] = None
         if side.leaves_range and side.status == protocol.WRONG:
             lost[environment] = None
-    notes = [
-        f"it writes to its input {name} {where(list(environments))}: each call has inputs of its own, and what it "
-        "writes is judged as an output"
-        for name, environments in written.items()
-    ]
-    return notes + ([f"{where(list(lost))}, {protocol.LEAVES_RANGE}, which is no rounding error"] if lost else [])
+    notes = [sentence("checks", "writes", name, where(list(environments))) for name, environments in written.items()]
+    return notes + ([sentence("checks", "leaves_range", where(list(lost)), protocol.LEAVES_RANGE)] if lost else [])

@@ -15,15 +15,7 @@ from harness.schema.records import DEVICES, ValidationRecord
 from harness.worker import protocol
 from reports.load.evidence import Evidence
 from reports.model import Comparison, CorrectnessSide
-from reports.text import ABSENT
-
-PRECISIONS = {
-    "tf32_convolution": "TF32 in convolutions",
-    "tf32_matmul": "TF32 in matrix products",
-    "tf32x3_matmul": "three TF32 products for each matrix product",
-    "tf32x3_attention": "three TF32 products for each product inside attention, if it has any",
-    "float16_sums": "float16 accumulators",
-}
+from reports.sentences import sentence
 
 
 def _answers(record: ValidationRecord) -> dict[str, bool]:
@@ -40,26 +32,24 @@ def undetected(record: ValidationRecord) -> list[str]:
 
 
 def undetected_text(record: ValidationRecord) -> str:
-    if not _answers(record):
-        return ABSENT
-    return ", ".join(undetected(record)) or "none of those tried"
+    return sentence("checks", "undetected", undetected(record), bool(_answers(record)))
 
 
 def precision_text(names: Iterable[str]) -> str:
-    """The arithmetic that a kernel was judged as."""
-    return " and ".join(PRECISIONS.get(name, name) for name in names) or "plain arithmetic in the dtype"
+    """Return the arithmetic that a kernel was judged as."""
+    return sentence("checks", "precision", list(names))
 
 
 def blind_spots(evidence: Evidence) -> list[str]:
-    """A sentence for each workload on which something that is wrong would pass."""
-    found: dict[tuple[str, str], list[str]] = {}
+    """Return a sentence for each workload on which something that is wrong would pass."""
+    found: dict[tuple[str, tuple[str, ...]], dict[str, None]] = {}
     for record in evidence.validations.values():
         if missed := undetected(record):
-            sentence = f"validation would not detect {', '.join(missed)}"
-            places = found.setdefault((record.workload, sentence), [])
-            if record.device not in places:
-                places.append(record.device)
-    return [f"{workload} ({', '.join(devices)}): {sentence}" for (workload, sentence), devices in found.items()]
+            found.setdefault((record.workload, tuple(missed)), {})[record.device] = None
+    return [
+        sentence("checks", "blind_spot", workload, missed, list(devices))
+        for (workload, missed), devices in found.items()
+    ]
 
 
 def one_length(evidence: Evidence, kernel: str) -> str:
@@ -76,17 +66,8 @@ def one_length(evidence: Evidence, kernel: str) -> str:
 
 
 def repeat_text(side: CorrectnessSide) -> str:
-    """Such as "other bits in 3 of 20 trials, at most 0.42 rounding units apart"."""
-    if side.status not in ("ok", "wrong") or not side.recipes:
-        return ABSENT
-    if not side.repeats_differ:
-        return "the same in every repeated trial"
-    size = ""
-    if side.repeats_max_units is not None:
-        size = f", at most {side.repeats_max_units:.3g} rounding units apart"
-    elif side.repeats_max_abs is not None:
-        size = f", at most {side.repeats_max_abs:.3g} apart"
-    return f"other bits in {side.repeats_differ} of {sum(recipe.trials for recipe in side.recipes)} trials{size}"
+    """Return such as "other bits in 3 of 20 trials, at most 0.42 rounding units apart"."""
+    return sentence("checks", "repeats", side)
 
 
 def differs_though_right(side: CorrectnessSide) -> bool:
@@ -112,17 +93,9 @@ def unrepeatable(rows: Sequence[Comparison]) -> list[str]:
 
 
 def _unrepeatable(kind: str, target: str, device: str, sides: dict[tuple[str, str], CorrectnessSide]) -> str:
-    """Of all cells the one with the largest difference is quoted."""
-    (workload, environment), side = max(
-        sides.items(), key=lambda item: (item[1].repeats_max_units or 0.0, item[1].repeats_differ)
-    )
-    rest = [other for other in sides if other != (workload, environment)]
-    same = [name for other, name in rest if other == workload]
-    more = f"; also in {', '.join(same) if len(same) == len(rest) else f'{len(rest)} other cells'}" if rest else ""
-    right = all(side.status == "ok" or differs_though_right(side) for side in sides.values())
+    """Quote the one with the largest difference of all cells."""
+    worst = max(sides, key=lambda place: (sides[place].repeats_max_units or 0.0, sides[place].repeats_differ))
     name = f"reference {target}" if kind == "reference" else target
-    return (
-        f"{name} ({device}) is not bit-repeatable: on the same inputs a second run gave {repeat_text(side)} "
-        f"({workload} in {environment}{more}), and {'every output is' if right else 'some outputs are not'} within "
-        "tolerance"
-    )
+    rest = [other for other in sides if other != worst]
+    right = all(side.status == "ok" or differs_though_right(side) for side in sides.values())
+    return sentence("checks", "unrepeatable", f"{name} ({device})", sides[worst], worst, rest, right)

@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from harness.schema.run_records import WorkloadInfo
 from harness.worker import protocol
 from harness.worker.protocol import FailureKind
 from reports import model
@@ -141,7 +140,6 @@ def to_do(evidence: Evidence, causes: Sequence[Cause], bad: Sequence[Comparison]
         "advice",
         "to_do",
         reported=list({id(each.finding): each for each in reported}.values())[:3],
-        traits=_only_with(evidence, bad, subject.right_rows),
         fixes=list(dict.fromkeys(cause.fix for cause in own)),
         smallest=_smallest(evidence, bad),
         hidden=hidden([CellFacts(evidence, row) for row in bad]),
@@ -152,25 +150,6 @@ def to_do(evidence: Evidence, causes: Sequence[Cause], bad: Sequence[Comparison]
     elif all(cause.under for cause in every):
         found += tests  # what is wrong or slow has no reason of its own
     return list(dict.fromkeys(found))
-
-
-def _only_with(evidence: Evidence, bad: Sequence[Comparison], right: Sequence[Comparison]) -> list[dict[str, Any]]:
-    """Return the mask or the dtype, where each workload that fails has it, and none that passes."""
-
-    def attentions(rows: Sequence[Comparison]) -> dict[str, WorkloadInfo]:
-        found = {row.workload: evidence.workload(row.workload) for row in rows}
-        return {name: info for name, info in found.items() if info is not None and not info.problem}
-
-    failing = attentions(bad)
-    passing = {name: info for name, info in attentions(right).items() if name not in failing}
-    traits: list[Callable[[WorkloadInfo], object]] = [lambda info: (info.causal, info.mask), lambda info: info.dtype]
-    found = []
-    for name, trait in zip(("mask", "dtype"), traits, strict=True):
-        own = set(map(trait, failing.values()))
-        if passing and len(own) == 1 and own.isdisjoint(map(trait, passing.values())):
-            info = next(iter(failing.values()))
-            found.append({"trait": name, "info": info, "failing": len(failing), "passing": len(passing)})
-    return found
 
 
 def _smallest(evidence: Evidence, bad: Sequence[Comparison]) -> str:

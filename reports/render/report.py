@@ -14,7 +14,7 @@ from reports.compare.gpus import cards, what_ran
 from reports.compare.kernelbench import scores
 from reports.compare.outcomes import cell_states, failures, version_of
 from reports.compare.properties import blind_spots, unrepeatable
-from reports.compare.rows import compare, has_moved, significance
+from reports.compare.rows import REFERENCE, compare, has_moved, significance
 from reports.load.evidence import Evidence
 from reports.model import Comparison, LatencySide, MemorySide
 from reports.render.answers import answers
@@ -47,6 +47,7 @@ class Report:
         self.by_row = causes_by_row(self.explanations)
         self.moved = sorted((row for row in rows if has_moved(row, unmoved(row, self.by_row))), key=significance)
         self.unrepeatable = unrepeatable(rows)
+        self.unrepeatable_references = unrepeatable([row for row in rows if row.kind == REFERENCE])
         self.blind_spots = blind_spots(evidence)
         self.versions = [version_of(evidence, name) for name in evidence.run.environments]
         self.confounders = confounders(evidence)

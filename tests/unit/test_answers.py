@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -55,12 +54,6 @@ def test_kernels_that_were_planned_nowhere_are_named_with_the_reason(tmp_path: P
     assert answers.title == "PyTorch 2.1.0 to 2.5.0, 2 kernels: 1 not run, 1 fine"
 
 
-def test_kernels_of_which_the_same_is_said_share_a_line(tmp_path: Path) -> None:
-    answer = only(tmp_path, spec(kernels=("one", "three"), **TIMED))
-    assert answer.subjects == ("one", "three") and answer.line.startswith("one, three (cpu): fine")
-    assert list(answer.grid) == ["one", "three"]
-
-
 @pytest.mark.parametrize("changes", [{}, {"variables": {NEXT: {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64"}}}])
 def test_what_moved_a_reference_alone_is_no_why_of_a_kernel_that_is_right(
     changes: dict[str, Any], tmp_path: Path
@@ -82,14 +75,6 @@ def test_what_moved_a_reference_alone_is_no_why_of_a_kernel_that_is_right(
 def test_the_smallest_change_is_spoken_of_only_where_one_is_known(launches: int, tmp_path: Path) -> None:
     page = render_page(report_of(tmp_path, spec(launches=launches, spread=0.001)))
     assert ("shows the smallest change that this run could have detected" in page) == (launches == 10)
-
-
-def test_an_undecided_time_has_the_command_that_decides_it(tmp_path: Path) -> None:
-    answer = only(tmp_path, spec(launches=10, spread=0.02))
-    assert answer.state == "right but time undecided" and "whether its time changed is undecided" in answer.what
-    [text] = [text for text in answer.open if text.startswith("whether its time changed")]
-    launches = re.search(r"about (\d+) launches", text)
-    assert launches and answer.run.endswith(f"--launches {launches[1]}")
 
 
 def test_one_text_is_on_the_page_in_the_summaries_and_in_the_terminal(

@@ -22,7 +22,7 @@ from reports import model
 from reports.attribute.causes import Kind
 from reports.compare.exit_codes import exit_codes
 from tests.unit.attributed import spec
-from tests.unit.reporting import report_of
+from tests.unit.reporting import kernel_row, report_of
 from tests.unit.spec import BASE, NEXT, Case, Spec
 
 PROBLEM = WorkloadInfo(id="w", name="w", dtype="float32", devices=["cpu"], problem="toy.py")
@@ -145,7 +145,7 @@ def test_no_version_is_accused_where_both_are_right_by_their_own_float64(tmp_pat
     assert (baseline.outputs, other.outputs) == ("right", "computes something else")
     assert "wrong" not in answer.what and "broke" not in answer.what and "stay below" not in " ".join(answer.do)
     assert "def truth" in answer.do[0]
-    [row] = [row for row in report.rows if row.kind == "kernel"]
+    row = kernel_row(report)
     assert row.correctness.verdict == model.MEANING_CHANGED and row.correctness.meaning is not None
     assert [cause.cause for _, cause in report.by_row[row.id]] == [Kind.MEANING_CHANGED]
 
@@ -153,7 +153,7 @@ def test_no_version_is_accused_where_both_are_right_by_their_own_float64(tmp_pat
 @pytest.mark.parametrize("failing", [BASE, NEXT])
 def test_one_that_differs_from_its_own_float64_is_not_the_culprit_of_the_change(failing: str, tmp_path: Path) -> None:
     report = report_of(tmp_path, changed((failing, "kernel", Case(passed=4, bits="other"))))
-    [row] = [row for row in report.rows if row.kind == "kernel"]
+    row = kernel_row(report)
     judged = row.correctness
     assert judged.verdict == model.MEANING_CHANGED and "4 of 10 trials pass in" in judged.why
     assert protocol.WRONG not in (judged.baseline.status, judged.this.status)
@@ -171,7 +171,7 @@ def test_of_gradients_finite_differences_say_which_version_is_right(
 ) -> None:
     gradients = {name: {GRADIENT: name == right} for name in (BASE, NEXT)}
     made = replace(changed(), truths=(difference(GRADIENT),), gradients=gradients)
-    [row] = [row for row in report_of(tmp_path, made).rows if row.kind == "kernel"]
+    row = kernel_row(report_of(tmp_path, made))
     assert row.correctness.verdict == (verdict or model.MEANING_CHANGED)
     wrong = [side.environment for side in (row.correctness.baseline, row.correctness.this) if side.status == "wrong"]
     assert wrong == [name for name in (BASE, NEXT) if right and name != right]
@@ -182,7 +182,7 @@ def test_one_gradient_that_is_a_slope_in_one_version_alone_decides_and_is_told(t
     other = "grad of query"
     gradients = {BASE: {other: False, GRADIENT: True}, NEXT: {other: False, GRADIENT: False}}
     made = replace(changed(), truths=(difference(other, "3"), difference(GRADIENT)), gradients=gradients)
-    [row] = [row for row in report_of(tmp_path, made).rows if row.kind == "kernel"]
+    row = kernel_row(report_of(tmp_path, made))
     assert row.correctness.verdict == model.REGRESSED and f"of {GRADIENT} is 1.667 in" in row.correctness.why
 
 
@@ -190,7 +190,7 @@ def test_gradients_that_contradict_accuse_nobody(tmp_path: Path) -> None:
     other = "grad of query"
     gradients = {BASE: {other: False, GRADIENT: True}, NEXT: {other: True, GRADIENT: False}}
     made = replace(changed(), truths=(difference(other), difference(GRADIENT)), gradients=gradients)
-    [row] = [row for row in report_of(tmp_path, made).rows if row.kind == "kernel"]
+    row = kernel_row(report_of(tmp_path, made))
     assert row.correctness.verdict == model.MEANING_CHANGED
 
 
@@ -198,7 +198,7 @@ def test_gradients_that_contradict_accuse_nobody(tmp_path: Path) -> None:
 def test_the_formula_of_attention_says_which_version_is_right(right: str, verdict: str | None, tmp_path: Path) -> None:
     formulas = {name: {"": name == right} for name in (BASE, NEXT)}
     report = report_of(tmp_path, replace(changed(), formulas=formulas))
-    [row] = [row for row in report.rows if row.kind == "kernel"]
+    row = kernel_row(report)
     assert row.correctness.verdict == (verdict or model.MEANING_CHANGED)
     [answer] = report.answers.kernels
     assert bool(right) == any("the formula of attention" in text for text in answer.why)
@@ -207,7 +207,7 @@ def test_the_formula_of_attention_says_which_version_is_right(right: str, verdic
 def test_finite_differences_say_nothing_where_an_output_changed_too(tmp_path: Path) -> None:
     gradients = {BASE: {GRADIENT: True}, NEXT: {GRADIENT: False}}
     made = replace(changed(), truths=(difference(GRADIENT), difference("output")), gradients=gradients)
-    [row] = [row for row in report_of(tmp_path, made).rows if row.kind == "kernel"]
+    row = kernel_row(report_of(tmp_path, made))
     assert row.correctness.verdict == model.MEANING_CHANGED
 
 
