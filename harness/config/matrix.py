@@ -6,7 +6,6 @@ remedy. Paths in the file are relative to the file.
 
 from __future__ import annotations
 
-import contextlib
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,7 +13,6 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, field_validator, model_validator
 
-from harness.config import wheel_files
 from harness.config.environments import Environment, Packages, package_versions
 from harness.config.kernels import Kernel
 from harness.config.operators import Groups, OperatorEntry, as_kernel, groups
@@ -118,7 +116,8 @@ class Matrix(YamlModel):
         default=[], description="PyTorch's own operators, and models, that are measured by themselves"
     )
     workloads: list[Workload] = Field(
-        default=[], description="attention problems; default, where a kernel needs one: 8 heads, 512 keys, head_dim 64"
+        default=[ATTENTION],
+        description="attention problems; default, where a kernel needs one: 8 heads, 512 keys, head_dim 64",
     )
     references: list[Reference] = Field(
         default=["flash", "math", "default"],
@@ -152,25 +151,6 @@ class Matrix(YamlModel):
         description="options of sbatch for `--on slurm`, by their long names: partition, time, account, qos, "
         "constraint, mem, exclusive and any other; those of the command line win",
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _usual(cls, value: Any) -> Any:
-        """Where nobody said: the first environment is the baseline, and kernels of attention have one workload."""
-        if isinstance(value, dict):
-            kernels = value.get("kernels")
-            listed = [kernel for kernel in kernels if isinstance(kernel, dict)] if isinstance(kernels, list) else []
-            if "workloads" not in value and any("problem" not in kernel for kernel in listed):
-                value = {**value, "workloads": [ATTENTION.model_dump()]}
-            if "baseline" not in value:
-                given = value.get("environments")
-                first = given[0] if isinstance(given, list) and given and isinstance(given[0], dict) else None
-                torch = first.get("torch") if first is not None else ENVIRONMENTS[0].torch
-                if torch is None and first is not None and isinstance(first.get("wheel"), str):
-                    with contextlib.suppress(RefusedValue):  # which is told where it stands
-                        torch = wheel_files.named(first["wheel"]).torch
-                value = {**value, "baseline": torch if isinstance(torch, str) else ""}
-        return value
 
     @field_validator("slurm", mode="before")
     @classmethod
@@ -217,6 +197,8 @@ class Matrix(YamlModel):
         return self
 
     def is_baseline(self, environment: Environment) -> bool:
+        if not self.baseline:
+            return environment.id() == self.environments[0].id()
         if self.baseline in (environment.id(), environment.id(environment.fallback_index)):
             return True
         same = [other for other in self.environments if other.torch == self.baseline]

@@ -215,7 +215,8 @@ def chosen(
 ) -> tuple[list[KernelInfo], list[WorkloadInfo]]:
     """Return the selected kernels that have a selected workload, and the workloads that they use."""
     groups = matrix.groups
-    shapes = [info for workload in matrix.workloads for info in _attention_infos(workload, selection)]
+    attention = matrix.workloads if any(kernel.problem is None for kernel in matrix.kernels) else []
+    shapes = [info for workload in attention for info in _attention_infos(workload, selection)]
     runs_on = {kernel.name: _infos_of(kernel, shapes, selection) for kernel in matrix.kernels}
     runs_on |= {name: [_operator_info(each, selection) for each in group] for name, group in groups.items()}
     names = pick("kernel", with_groups(selection.kernels, matrix), list(runs_on))

@@ -40,7 +40,10 @@ def test_one_kernel_is_a_line(tmp_path: Path) -> None:
     assert lines[:2] == ["kernels:", "  - {name: softmax, sources: {cuda: [softmax.cu]}}"]
     matrix = parse_matrix((tmp_path / "matrix.yaml").read_text())
     assert [environment.torch for environment in matrix.environments] == ["2.1.0", "2.5.0"]
-    assert matrix.baseline == "2.1.0" and [each.shape.seq_len for each in matrix.workloads] == [512, 511]
+    assert matrix.baseline_environment.torch == "2.1.0" and [each.shape.seq_len for each in matrix.workloads] == [
+        512,
+        511,
+    ]
     assert matrix.workloads[0] == ATTENTION, "what is taken where nothing is written"
     assert "/runs/" in (tmp_path / "reports" / ".gitignore").read_text().splitlines()
     compile((tmp_path / "noxfile.py").read_text(), "noxfile.py", "exec")
