@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -76,18 +75,6 @@ ONE_FORM = "give exactly one of: sources, folder, problem with model_new, librar
 OF_BUILDS = ("binding", "tunables", "search", "architectures", "libraries", "flags")
 
 
-def _shared_object(path: str) -> str:
-    if not re.search(r"\.so(\.\d+)*$", path):
-        raise RefusedValue("no shared object", "name a file that ends with .so; files to compile stand under sources")
-    return path
-
-
-def _wheel(path: str) -> str:
-    if not path.endswith(".whl"):
-        raise RefusedValue("no wheel", "name a file that ends with .whl")
-    return path
-
-
 class Kernel(YamlModel):
     """`sources`: files that implement csrc/attention.h. Instead of them: a `folder` of such files; sources that define
     a Python module, with `binding: own`; a `model_new` file beside a `problem` file (KernelBench's form); or what is
@@ -116,12 +103,13 @@ class Kernel(YamlModel):
         description="file with Model, get_inputs and get_init_inputs; with truth, if a definition is to judge Model",
     )
     model_new: SourcePath | None = Field(default=None, description="file with ModelNew, the code under test")
-    library: Annotated[SourcePath, AfterValidator(_shared_object)] | None = Field(
+    library: SourcePath | None = Field(
         default=None,
+        pattern=r"\.so(\.\d+)*$",
         description="a shared object that is built already, with the C interface or as a Python module with `forward`",
     )
-    wheel: Annotated[SourcePath, AfterValidator(_wheel)] | None = Field(
-        default=None, description="a wheel that is built already; it needs `entry`"
+    wheel: SourcePath | None = Field(
+        default=None, pattern=r"\.whl$", description="a wheel that is built already; it needs `entry`"
     )
     entry: str | None = Field(
         default=None,

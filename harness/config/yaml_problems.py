@@ -72,8 +72,10 @@ MALFORMED = (
 # What text must be, by key.
 FORMS = {
     "torch": 'a release of three numbers, a nightly such as 2.9.0.dev20250801, a candidate such as 2.9.0rc3, or "host"',
-    "cuda": "a version of two numbers",
-    "python": "a version of two numbers, from 3.8 on",
+    "cuda": "a version of two numbers that PyTorch has wheels for, from 10.0 to 13",
+    "python": "a version of two numbers, from 3.8 to 3.15",
+    "library": "a shared object, whose name ends with .so; files to compile stand under sources",
+    "wheel": "a wheel, whose name ends with .whl",
     "index": "an address that begins with https:// or http://",
     "fallback_index": "an address that begins with https:// or http://",
     "entry": "a function in a module of the wheel",
