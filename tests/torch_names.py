@@ -10,7 +10,6 @@ EVERYWHERE = frozenset[str]()  # no version lacks it
 LACKING = {
     "torch.backends.cuda.sdp_kernel": EVERYWHERE,
     "torch.compile": EVERYWHERE,
-    "torch.float32": EVERYWHERE,
     "torch.float64": EVERYWHERE,
     "torch.nn.Module": EVERYWHERE,
     "torch.nn.attention.sdpa_kernel": frozenset({"2.1.0"}),
