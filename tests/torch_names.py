@@ -8,6 +8,7 @@ from __future__ import annotations
 
 EVERYWHERE = frozenset[str]()  # no version lacks it
 LACKING = {
+    "torch.Tensor": EVERYWHERE,
     "torch.backends.cuda.sdp_kernel": EVERYWHERE,
     "torch.compile": EVERYWHERE,
     "torch.float64": EVERYWHERE,
