@@ -28,7 +28,7 @@ from harness.config import keys
 from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError, InputError
 from harness.executors import Task, Variables
-from harness.executors.base import keep_wheels, kept_wheels
+from harness.executors.base import kept_wheels
 from harness.executors.bwrap import (
     DRIVER,
     Access,
@@ -42,7 +42,7 @@ from harness.executors.bwrap import (
 )
 from harness.executors.engine import OWNER, Engine
 from harness.executors.process import owner
-from harness.executors.sandbox import ENVIRONMENT, SandboxLimits, unconfined
+from harness.executors.sandbox import ENVIRONMENT, SandboxLimits
 from harness.executors.venv import ProcessExecutor, VenvExecutor
 from harness.gpu import gpus, handed_on
 from harness.schema.environment_records import EnvironmentRecord, Observation
@@ -347,19 +347,7 @@ class ArchiveExecutor(ProcessExecutor):
                 shutil.rmtree(root, ignore_errors=True)  # one that was interrupted
                 print(f"unpacking {plain_id(environment.id)} into {root}", flush=True)
                 unpack_root(self.bundle.folder, entry, root)
-            observed = self._observe(environment, verify=not reused, remedy=remedy)
-            problem = unconfined(observed.confinement)
-            if problem:
-                raise InfrastructureError(
-                    f"its sandbox is not confined: {problem}", "report it: a fault of the harness"
-                )
-            if gpus() and not observed.gpus:
-                raise InfrastructureError(
-                    f"PyTorch {observed.torch} in the bundle sees no GPU, and this machine has one",
-                    "check the driver, which may be older than the wheels' CUDA: nvidia-smi; or use --device cpu",
-                )
-            keep_wheels(marker, observed, remedy)
-        return observed, reused, ""
+            return self._prove(environment, marker, remedy), reused, ""
 
     def _own_variables(self, task: Task, python: Path) -> dict[str, str]:
         root = self.root(task.environment)

@@ -19,7 +19,8 @@ from harness.errors import HarnessError, InfrastructureError, Interrupted, Unrec
 from harness.executors import Answer, Task, Terms, Variables
 from harness.executors.bwrap import Bwrap
 from harness.executors.process import end_descendants, is_orphan, owner, temporary_folder
-from harness.executors.sandbox import hand_over
+from harness.executors.sandbox import SandboxLimits, hand_over, unconfined
+from harness.gpu import gpus
 from harness.schema.environment_records import EnvironmentRecord, Observation
 from harness.schema.records import Status
 from harness.tools import cache_lock
@@ -214,6 +215,27 @@ class BaseExecutor(abc.ABC):
                 f"{seen.damaged[0]} is not the file that its wheel brought ({len(seen.damaged)} such)", remedy
             )
         return seen
+
+    def _prove(
+        self, environment: PlannedEnvironment, marker: Path, remedy: str, limits: SandboxLimits | None = None
+    ) -> Observation:
+        """Observe an environment whose sandboxes must be confined, and record its wheels in `marker`.
+
+        InfrastructureError where it is not confined, is damaged, or sees no GPU where it should.
+        """
+        observed = self._observe(environment, verify=kept_wheels(marker) is None, remedy=remedy)
+        if problem := unconfined(observed.confinement, limits):
+            raise InfrastructureError(f"its sandbox is not confined: {problem}", "see docker info, or bwrap --version")
+        if self._needs_gpu() and not observed.gpus:
+            raise InfrastructureError(
+                f"PyTorch {observed.torch} sees no GPU inside, and this machine has one",
+                "check nvidia-smi, here and inside: a driver may be too old; or use --executor venv or --device cpu",
+            )
+        keep_wheels(marker, observed, remedy)
+        return observed
+
+    def _needs_gpu(self) -> bool:
+        return bool(gpus())
 
     @contextlib.contextmanager
     def linking(self, _environment: str) -> Iterator[Path]:

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from harness.errors import InfrastructureError
 from harness.executors import Answer, Task
-from harness.executors.process import MARK, PASSED_ON, Ended, clean_environment, owner, run_child
+from harness.executors.process import MARK, PASSED_ON, Ended, clean_environment, owner
 from harness.executors.sandbox import (
     TASK_USER,
     USER,
@@ -32,6 +32,7 @@ from harness.executors.sandbox import (
     bring_back,
     hand_over,
     refuse_closed,
+    run_task,
     take_back,
 )
 from harness.gpu import find_minors, gpus
@@ -347,7 +348,7 @@ def _run_in_sandbox(
         **USER,
         MARK: owner(),
     }
-    terms, sees_gpu = task.terms, any(mount.access is Access.DEVICE for mount in mounts)
+    sees_gpu = any(mount.access is Access.DEVICE for mount in mounts)
     worker = [str(process.python), "-m", "worker", task.name, f"{scratch}/request.json", f"{scratch}/result.json"]
     command = bwrap.enter(
         mounts,
@@ -356,17 +357,9 @@ def _run_in_sandbox(
         folder=str(scratch),
         variables=clean_environment(variables, PASSED_ON if process.root == Path("/") else ()),
         limits=restraints(task.name, limits, rootless=bwrap.rootless, sees_gpu=sees_gpu),
-        processors=terms.processors,
+        processors=task.terms.processors,
     )
-    return run_child(
-        command,
-        cwd=scratch,
-        log=task.log,
-        timeout_s=terms.timeout_s,
-        environment={},
-        gate=terms.gate,
-        until=terms.until,
-    )
+    return run_task(task, command, {})
 
 
 def _stand_ins(task: Task, outputs: Path) -> dict[Path, Path]:

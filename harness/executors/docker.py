@@ -24,7 +24,7 @@ from typing import Any
 from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError, Interrupted, Unrecorded
 from harness.executors import Answer, Task, Variables
-from harness.executors.base import BaseExecutor, keep_wheels, kept_wheels
+from harness.executors.base import BaseExecutor
 from harness.executors.engine import (
     LONG_TIMEOUT_S,
     NO_ENGINE_REMEDY,
@@ -35,7 +35,7 @@ from harness.executors.engine import (
     engine_variables,
 )
 from harness.executors.images import RECIPE, base_identity, build_image, image_key
-from harness.executors.process import Ended, is_orphan, owner, run_child, signalled
+from harness.executors.process import Ended, is_orphan, owner, signalled
 from harness.executors.sandbox import (
     ENVIRONMENT,
     LINK,
@@ -43,9 +43,9 @@ from harness.executors.sandbox import (
     TASK_USER,
     SandboxLimits,
     bring_back,
+    run_task,
     sandbox_paths,
     sandbox_variables,
-    unconfined,
 )
 from harness.executors.transfer import Refused, pack, relocate, unpack
 from harness.gpu import handed_on
@@ -123,17 +123,10 @@ class DockerExecutor(BaseExecutor):
         self._images[environment.id] = image.id
         proof = self.cache / "images" / f"{image.id.partition(':')[2][:32]}.wheels.json"
         remedy = f"remove it and start again: docker rmi {image.tags[0] if image.tags else image.id}"
-        observed = self._observe(environment, verify=kept_wheels(proof) is None, remedy=remedy)
-        problem = unconfined(observed.confinement, self.limits)
-        if problem:
-            raise InfrastructureError(f"its container is not confined: {problem}", "check the engine: docker info")
-        if self.gpus and not observed.gpus:
-            raise InfrastructureError(
-                f"the engine was asked to hand over GPUs ({self.gpus}), and PyTorch sees none inside",
-                "docker run --rm --gpus all with the same image and nvidia-smi; or --executor venv",
-            )
-        keep_wheels(proof, observed, remedy)
-        return observed, reused, image.id
+        return self._prove(environment, proof, remedy, self.limits), reused, image.id
+
+    def _needs_gpu(self) -> bool:
+        return bool(self.gpus)
 
     @contextlib.contextmanager
     def linking(self, _environment: str) -> Iterator[Path]:
@@ -172,14 +165,8 @@ class DockerExecutor(BaseExecutor):
         container = self._create(task)
         try:
             self._fill(container, task, places, outputs)
-            ended = run_child(
-                ["docker", "start", "--attach", container],
-                cwd=task.scratch,
-                log=task.log,
-                timeout_s=task.terms.timeout_s,
-                environment=engine_variables(self.engine.environment),
-                until=task.terms.until,
-            )
+            attach = ["docker", "start", "--attach", container]
+            ended = run_task(task, attach, engine_variables(self.engine.environment))
             self._refuse_if_stopped()
             answer = self._read(container, task, outputs, ended)
         finally:

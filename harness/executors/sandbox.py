@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.config import shipped
 from harness.errors import InfrastructureError
 from harness.executors import Task
+from harness.executors.process import Ended, run_child
 from harness.schema.environment_records import Confinement
 
 TASK_USER = 10002  # user id: docker/Dockerfile names it verb
@@ -113,6 +114,20 @@ def bring_back(source: Path, target: Path) -> None:
     elif source.is_dir():
         for path in sorted(source.iterdir()):
             bring_back(path, target / path.name)
+
+
+def run_task(task: Task, command: Sequence[str], variables: Mapping[str, str]) -> Ended:
+    """Run a task's process in its scratch folder, on its terms."""
+    terms = task.terms
+    return run_child(
+        command,
+        cwd=task.scratch,
+        log=task.log,
+        timeout_s=terms.timeout_s,
+        environment=variables,
+        gate=terms.gate,
+        until=terms.until,
+    )
 
 
 # -- whose files they are -------------------------------------------------------------------------------------------

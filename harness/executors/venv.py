@@ -21,8 +21,7 @@ from harness.errors import InfrastructureError, Interrupted
 from harness.executors import Answer, Task, Variables
 from harness.executors.base import BaseExecutor, keep_wheels, kept_wheels, mismatch
 from harness.executors.bwrap import Bwrap, Process, compilers, interpreter, own_devices, run_confined
-from harness.executors.process import run_child
-from harness.executors.sandbox import SandboxLimits, thread_variables
+from harness.executors.sandbox import SandboxLimits, run_task, thread_variables
 from harness.schema.environment_records import EnvironmentRecord, Observation
 from harness.tools import cache_lock, uv_command
 from harness.worker import codec, protocol, wire
@@ -100,15 +99,8 @@ class ProcessExecutor(BaseExecutor):
         home.mkdir(parents=True)
         request, result = task.scratch / "request.json", task.scratch / "result.json"
         protocol.write_json(str(request), codec.dump(task.request))
-        ended = run_child(
-            [str(python), "-m", "worker", task.name, str(request), str(result)],
-            cwd=task.scratch,
-            log=task.log,
-            timeout_s=task.terms.timeout_s,
-            environment={"HOME": str(home), **variables},
-            gate=task.terms.gate,
-            until=task.terms.until,
-        )
+        command = [str(python), "-m", "worker", task.name, str(request), str(result)]
+        ended = run_task(task, command, {"HOME": str(home), **variables})
         value = protocol.read_result(result) if ended.returncode == 0 and not ended.timed_out else None
         shutil.rmtree(task.scratch, ignore_errors=True)
         return Answer(result=value, ended=ended)

@@ -10,7 +10,7 @@ from harness.config.environments import PYPI, Environment
 from harness.config.interpreters import Interpreter
 from harness.config.plan import PlannedEnvironment
 from harness.errors import InfrastructureError, Interrupted
-from harness.executors import Task, Terms, venv
+from harness.executors import Task, Terms, sandbox, venv
 from harness.executors.base import loaded_otherwise
 from harness.executors.process import Ended
 from harness.executors.venv import VenvExecutor
@@ -205,7 +205,7 @@ def test_an_environment_s_variables_reach_its_processes_and_are_proven_inside(
         given.append((protocol.read_json(command[-2]), options["environment"]))
         return ended(1)
 
-    monkeypatch.setattr(venv, "run_child", run_child)
+    monkeypatch.setattr(sandbox, "run_child", run_child)
     other = planned(replica=1)
     executor._pythons[environment.id] = executor._pythons[other.id] = Path("/usr/bin/python3")
     for each in (environment, other):
