@@ -47,13 +47,5 @@ def of_kernel(folder: Path, made: Spec, *experiments: Make) -> list[Cause]:
     return [cause for cause in causes_of(folder, made, *experiments) if cause.kernel == KERNEL]
 
 
-def first(folder: Path, made: Spec, *experiments: Make) -> Cause:
-    found = of_kernel(folder, made, *experiments)
-    assert found, "the kernel has no cause"
-    return found[0]
-
-
 WRONG = Case(passed=2, units=400.0)
-CODE = {NEXT: "new"}
-FLAGS = {NEXT: ("-ffast-math",)}
 TIMED: dict[str, Any] = {"launches": 10, "spread": 0.001}  # enough to say that no time moved
