@@ -7,46 +7,50 @@ import os
 from typing import Any, Callable
 
 
-def _properties(function: str) -> Callable[[Any], str | None]:
-    """By a function such as cublasGetProperty(which, &value), which is 0, 1 and 2 for major, minor and patch."""
-
-    def read(library: Any) -> str | None:
-        values = [ctypes.c_int(0) for _ in range(3)]
-        failed = [getattr(library, function)(which, ctypes.byref(value)) for which, value in enumerate(values)]
-        return None if any(failed) else ".".join(str(value.value) for value in values)
-
-    return read
-
-
-def _cudart(library: Any) -> str | None:
-    version = ctypes.c_int(0)
-    failed = library.cudaRuntimeGetVersion(ctypes.byref(version))
-    return None if failed else f"{version.value // 1000}.{version.value % 1000 // 10}"
+def _numbers(library: Any, function: str, *which: int) -> list[int]:
+    """Return the numbers that a function writes to its last arguments; AttributeError where it fails. `which`: what is
+    asked for, of a function that gives one number in each call."""
+    call = getattr(library, function)
+    values = [ctypes.c_int(0) for _ in (which or (0,))]
+    if any(call(*([which[at]] if which else []), ctypes.byref(value)) for at, value in enumerate(values)):
+        raise AttributeError(f"{function} fails")
+    return [value.value for value in values]
 
 
-def _nvrtc(library: Any) -> str | None:
+def _properties(function: str) -> Callable[[Any], str]:
+    """Return a reader by a function such as cublasGetProperty(which, &value): 0, 1 and 2 are major, minor and patch."""
+    return lambda library: ".".join(map(str, _numbers(library, function, 0, 1, 2)))
+
+
+def _cudart(library: Any) -> str:
+    (version,) = _numbers(library, "cudaRuntimeGetVersion")
+    return f"{version // 1000}.{version % 1000 // 10}"
+
+
+def _nvrtc(library: Any) -> str:
     major, minor = ctypes.c_int(0), ctypes.c_int(0)
-    failed = library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
-    return None if failed else f"{major.value}.{minor.value}"
+    if library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)):
+        raise AttributeError("nvrtcVersion fails")
+    return f"{major.value}.{minor.value}"
 
 
-def _cudnn(library: Any) -> str | None:
+def _from_code(code: int, changed_at: int) -> str:
+    """Return a version that stands in one number: 8902, and later 90100."""
+    major = 10_000 if code >= changed_at else 1000
+    return f"{code // major}.{code % major // 100}.{code % 100}"
+
+
+def _cudnn(library: Any) -> str:
     library.cudnnGetVersion.restype = ctypes.c_size_t
-    version = library.cudnnGetVersion()  # 8902, and from 9 on 90100
-    major = 10_000 if version >= 90_000 else 1000
-    return f"{version // major}.{version % major // 100}.{version % 100}"
+    return _from_code(library.cudnnGetVersion(), 90_000)
 
 
-def _nccl(library: Any) -> str | None:
-    version = ctypes.c_int(0)
-    failed = library.ncclGetVersion(ctypes.byref(version))
-    code = version.value  # 2708, and from 2.9 on 20900
-    major = 10_000 if code >= 10_000 else 1000
-    return None if failed else f"{code // major}.{code % major // 100}.{code % 100}"
+def _nccl(library: Any) -> str:
+    return _from_code(*_numbers(library, "ncclGetVersion"), 10_000)
 
 
 # The library's file name without `.so`, and how it says its version.
-LIBRARIES: dict[str, Callable[[Any], str | None]] = {
+LIBRARIES: dict[str, Callable[[Any], str]] = {
     "libcublas": _properties("cublasGetProperty"),
     "libcudart": _cudart,
     "libcudnn": _cudnn,
