@@ -14,33 +14,36 @@ from harness.stats.effects import Estimate
 from harness.stats.peaks import FLOOR_BYTES, counted
 from harness.worker.protocol import DifferenceKind, FailureKind, Fault
 
-PASS = "pass"
-FAILING = "failing"
-REGRESSED = "regressed"
-FIXED = "fixed"
-IMPROVED = "improved"
-NEWLY_SUPPORTED = "newly_supported"
-NO_LONGER_SUPPORTED = "no_longer_supported"
-# Refused in both environments: not a pass, because nothing ran, and not undecided, because that is known.
-UNSUPPORTED = "unsupported"
-# Right in both environments, with errors that moved so far that it counts (harness.stats.outputs).
-LESS_EXACT = "less_exact"
-MORE_EXACT = "more_exact"
-# Right in both environments, with an output of another dtype or shape.
-OTHER_TYPE = "other_type"
-# The two versions compute different things: their float64 results differ by more than rounding, and nothing shows which
-# of them is right. Or a model draws other numbers from the same seed.
-MEANING_CHANGED = "meaning_changed"
-OTHER_DRAWS = "other_draws"
-# A time that moved significantly, by about the minimum effect.
-ABOUT = "moved_about_the_threshold"
-UNDECIDED = "undecided"
-BROKEN = "broken"
-# Of memory, which was not measured on one side or both.
-NO_DATA = "no_data"
 
-# Worst first: the order of counts, and of rows that are equally significant.
-VERDICTS = (
+class Verdict(str, Enum):
+    """What became of a row's outputs, time or memory, worst first: the order of counts, and of rows that are equally
+    significant."""
+
+    BROKEN = "broken"
+    REGRESSED = "regressed"
+    NO_LONGER_SUPPORTED = "no_longer_supported"
+    FAILING = "failing"
+    MEANING_CHANGED = (
+        "meaning_changed"  # float64 results differ beyond rounding; nothing shows which is right
+    )
+    OTHER_DRAWS = "other_draws"  # a model draws other numbers from the same seed
+    LESS_EXACT = "less_exact"  # right in both, with errors that moved so far that it counts (harness.stats.outputs)
+    OTHER_TYPE = "other_type"  # right in both, with an output of another dtype or shape
+    ABOUT = "moved_about_the_threshold"  # a time that moved significantly, by about the minimum effect
+    UNDECIDED = "undecided"
+    IMPROVED = "improved"
+    FIXED = "fixed"
+    NEWLY_SUPPORTED = "newly_supported"
+    MORE_EXACT = "more_exact"
+    UNSUPPORTED = "unsupported"  # in both: not a pass, because nothing ran, and not undecided, because that is known
+    NO_DATA = "no_data"  # of memory, which was not measured on one side or both
+    PASS = "pass"
+
+    __str__ = str.__str__
+
+
+VERDICTS = tuple(Verdict)
+(
     BROKEN,
     REGRESSED,
     NO_LONGER_SUPPORTED,
@@ -58,7 +61,7 @@ VERDICTS = (
     UNSUPPORTED,
     NO_DATA,
     PASS,
-)
+) = VERDICTS
 RIGHT = frozenset({PASS, LESS_EXACT, MORE_EXACT, OTHER_TYPE})  # in both
 EXACTNESS = frozenset({LESS_EXACT, MORE_EXACT})
 ANOTHER_MEANING = frozenset({MEANING_CHANGED, OTHER_DRAWS})

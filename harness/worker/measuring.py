@@ -280,6 +280,7 @@ class Measured:
         row.other_bits, row.correct = len(others), True
         if others and not request.other_bits:
             row.correct, row.message = False, protocol.OTHER_BITS
+            row.failure = protocol.FailureKind.OTHER_BITS
         else:
             self.to_judge.append((row, target.picked + others, target.doubt))
 

@@ -56,6 +56,7 @@ class FailureKind(str, enum.Enum):
     OTHER_TYPE = "other_type"  # what it returned has another type, shape or device than was asked for
     SIGNAL = "signal"  # a signal ended its process, at no limit of kernel-matrix's
     CUDA_ERROR = "cuda_error"
+    OTHER_BITS = "other_bits"  # its output is not, bit for bit, the one that was validated
 
 
 RAN = (OK, WRONG, UNDECIDABLE)  # it ran to its end, and what it gave was looked at

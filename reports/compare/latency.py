@@ -61,7 +61,7 @@ def side(
     info = evidence.workload(cell.workload)
     if mode == model.BACKWARD:
         target, mode, info = target + protocol.BACKWARD, model.COLD, None  # operations are known of whole steps
-    known = (protocol.OTHER_BITS,) if validated and differs_though_right(validated) else ()
+    repeats = validated is None or not differs_though_right(validated)
     found, launched = evidence.timed(cell, target), evidence.launches_of(cell)
     timed = [(row, time_us) for row in found if (time_us := row.time_us(mode)) is not None]
     shared: dict[str, Any] = {
@@ -72,7 +72,7 @@ def side(
     }
     if not timed:
         return LatencySide(**shared, **vars(_without(evidence, found, launched, cell, mode)))
-    wrong = [row for row, _ in timed if row.correct is False and row.message not in known]
+    wrong = [row for row, _ in timed if row.correct is False and (repeats or not row.has_other_bits)]
     medians = [time_us for _, time_us in timed]
     middle = median(medians)
     low_us, high_us = median_interval(medians, evidence.confidence)

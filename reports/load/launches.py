@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from harness.schema.records import CallMemory, LaunchRecord, Outcome, Status, TargetTiming
 from harness.stats.medians import COLD, HOT, time_us
-from harness.worker.protocol import Fault
+from harness.worker.protocol import FailureKind, Fault
 
 # The message of launches from before they recorded whether calls escaped.
 UNWRITTEN = "outputs unwritten: what a call does is not in the graph"
@@ -32,6 +32,7 @@ class Launch(NamedTuple):
     sm_mhz: float | None
     throttled: int
     capped: int = 0
+    has_other_bits: bool = False  # than the output that was validated
     memory: CallMemory | None = None
     memory_message: str = ""
 
@@ -86,6 +87,7 @@ def _launch(record: LaunchRecord, timing: TargetTiming) -> Launch:
         sm_mhz=timing.sm_mhz,
         throttled=timing.throttled_samples,
         capped=len(timing.capped) + len(timing.hot_capped),
+        has_other_bits=timing.failure is FailureKind.OTHER_BITS,
         memory=timing.memory,
         memory_message=timing.memory_message,
     )
