@@ -1,7 +1,8 @@
 """The rows of tests/unit/causes/*.yaml: a made-up run with its experiments, and the causes that it must give.
 
 `run` changes fields of `Spec`, `does` says what a target does in an environment (BASE, NEXT or both), `tried` are calls
-of `tests.unit.experiments`. `gives`: the causes, in order, each as "subject: cause grade", with its parts.
+of `tests.unit.experiments`. `gives`: the causes, in order, each as "subject: cause grade", with its parts; `says`:
+words that stand in one of their statements.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class CauseRow:
     does: Mapping[str, Mapping[str, Any]]
     tried: list[dict[str, Any]]
     gives: list[str]
+    says: str = ""
 
     @property
     def spec(self) -> Spec:
@@ -119,6 +121,7 @@ def rows() -> list[CauseRow]:
                     does=row.get("does", {}),
                     tried=row.get("tried", []),
                     gives=row["gives"],
+                    says=row.get("says", ""),
                 )
             )
     return found

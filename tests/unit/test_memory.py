@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from harness import errors
-from harness.schema.storage import Run
 from reports import model
 from reports.attribute import explained
 from reports.attribute.causes import Grade, Kind
@@ -20,9 +19,8 @@ from reports.render.report import Report
 from reports.render.summaries import render_summary, render_summary_text, render_timings
 from reports.text import TIMES, bytes_text
 from tests.unit.attributed import TIMED
-from tests.unit.experiments import exchanged, profiles
 from tests.unit.reporting import kernel_row, report_of
-from tests.unit.spec import BASE, NEXT, SEED_ONLY, Case, Spec
+from tests.unit.spec import BASE, NEXT, SEED_ONLY, Spec
 from tests.unit.synthetic import write_run
 
 MIB = 1 << 20
@@ -78,49 +76,11 @@ def test_what_is_kept_between_calls_is_named(tmp_path: Path) -> None:
     assert "kept between calls" in cause.statement
 
 
-def test_without_evidence_no_cause_is_given(tmp_path: Path) -> None:
-    report = used(tmp_path, 8 * MIB, 16 * MIB)
-    [cause] = [each.lead for each in report.explanations if each.lead.about == "memory"]
-    assert cause.grade == Kind.UNDECIDED and "do not show why" in cause.statement
-
-
 def test_another_build_is_named_and_the_version_is_not_blamed(tmp_path: Path) -> None:
     report = used(tmp_path, 8 * MIB, 16 * MIB, machine_code={NEXT: "other"}, flags={NEXT: ("-DBUFFERS=2",)})
     [cause] = [each.lead for each in report.explanations if each.lead.about == "memory"]
     assert Kind.BUILD_MOVED in cause.causes
     assert "since 2.5.0" not in report.answers.kernels[0].what
-
-
-@pytest.mark.parametrize(
-    ("changes", "grade", "names"),
-    [
-        ({}, Grade.LIKELY, [Kind.MEMORY_USE]),
-        ({"flags": {NEXT: ("-DBUFFERS=2",)}}, Grade.LIKELY, [Kind.MEMORY_USE, Kind.BUILD_MOVED]),
-        ({"variables": {NEXT: {"MKL_CBWR": "AVX2"}}}, Grade.POSSIBLE, [Kind.MEMORY_USE]),
-        ({"references": ()}, Grade.POSSIBLE, [Kind.MEMORY_USE]),  # no other target that stood still
-    ],
-)
-def test_how_surely_other_code_is_why(changes: Any, grade: str, names: list[str], tmp_path: Path) -> None:
-    report = used(tmp_path, 8 * MIB, 16 * MIB, machine_code={NEXT: "other"}, **changes)
-    [cause] = [each.lead for each in report.explanations if each.lead.about == "memory"]
-    assert (cause.grade, list(cause.causes)) == (grade, names), cause.statement
-
-
-@pytest.mark.parametrize(
-    ("operators", "grade", "said"),
-    [
-        (("aten::one", "aten::two"), Grade.LIKELY, "runs another operator under that name"),
-        (("aten::one", "aten::one"), Grade.LIKELY, "by the same operator: its implementation changed"),
-    ],
-)
-def test_a_references_memory_is_its_operators(
-    operators: tuple[str, str], grade: str, said: str, tmp_path: Path
-) -> None:
-    cases = {(name, "math", "*"): Case(operators=(ran,)) for name, ran in zip((BASE, NEXT), operators, strict=True)}
-    peaks = {(NEXT, "math"): (16 * MIB, 0)}
-    report = report_of(tmp_path, Spec(**SEED_ONLY, **TIMED, peak_bytes=4 * MIB, peaks_bytes=peaks, cases=cases))
-    [cause] = [each.lead for each in report.explanations if each.lead.about == "memory"]
-    assert (cause.reference, cause.grade) == ("math", grade) and said in cause.statement
 
 
 @pytest.mark.parametrize(
@@ -171,42 +131,6 @@ def test_ratios_are_told_of_cells_that_are_large_enough_for_one() -> None:
 )
 def test_sizes_have_three_digits_and_no_exponent(size_bytes: int, said: str) -> None:
     assert bytes_text(size_bytes) == said
-
-
-@pytest.mark.parametrize(
-    ("lines", "texts", "grade", "said"),
-    [
-        (((1, 2), (1, 3)), {}, Grade.LIKELY, "other lines of its file run"),
-        (((1, 2), (1, 2)), {}, Grade.LIKELY, "comes from an operator of PyTorch"),
-        (((1, 2), (1, 2)), {1: "if torch.__version__ > '2.4':"}, Kind.UNDECIDED, "do not show why"),
-        (((), ()), {}, Kind.UNDECIDED, "do not show why"),
-    ],
-)
-def test_a_python_files_memory_is_of_its_lines_or_of_what_they_call(
-    lines: tuple[tuple[int, ...], tuple[int, ...]], texts: dict[int, str], grade: str, said: str, tmp_path: Path
-) -> None:
-    used(tmp_path, 8 * MIB, 16 * MIB)
-    called = {"aten::add": (1.0, 10.0)}
-    profiles(Run(tmp_path), "kernel", called, called, lines=lines, texts=texts)
-    [cause] = [each for each in explained(tmp_path) if each.about == "memory"]
-    assert cause.grade == grade and said in cause.statement
-
-
-@pytest.mark.parametrize(
-    ("peaks", "cause", "grade"),
-    [
-        ((8, 8, 16, 16), Kind.COMPONENT_MOVED, Grade.PROVEN),  # of the baseline's package in both, then of the other's
-        ((8, 16, 8, 16), Kind.MEMORY_USE, Kind.UNDECIDED),
-        ((8, 11, 13, 16), Kind.MEMORY_USE, Kind.UNDECIDED),
-    ],
-)
-def test_memory_that_follows_a_package_is_the_packages(
-    peaks: tuple[int, ...], cause: str, grade: str, tmp_path: Path
-) -> None:
-    used(tmp_path, 8 * MIB, 16 * MIB, packages={NEXT: {"numpy": "2.0.2"}})
-    exchanged(Run(tmp_path), {"numpy": "AAAA"}, peaks_bytes={"numpy": [MIB * each for each in peaks]})
-    [found] = [each for each in explained(tmp_path) if each.about == "memory"]
-    assert (found.cause, found.grade) == (cause, grade), found.statement
 
 
 def test_environments_that_differ_in_one_package_tell_whose_memory_it_is(tmp_path: Path) -> None:
