@@ -34,7 +34,7 @@ WORKER = Path(__file__).parent.parent / "worker"
 
 
 def worker_digest(package: Path = WORKER) -> str:
-    """Digest of the code that runs inside environments."""
+    """Return the digest of the code that runs inside environments."""
     state = hashlib.sha256()
     for path in sorted(package.glob("*.py")):
         state.update(f"{path.name}\0{protocol.sha256_file(str(path))}\n".encode())
@@ -129,14 +129,14 @@ class BaseExecutor(abc.ABC):
 
     @abc.abstractmethod
     def _make(self, environment: PlannedEnvironment, pins: Path | None, key: str) -> tuple[Observation, bool, str]:
-        """(what was observed inside, whether the environment was found, its image)."""
+        """Return (what was observed inside, whether the environment was found, its image)."""
 
     def _left_out(self, environment: PlannedEnvironment) -> Collection[str]:
-        """Packages that are pinned and may be missing."""
+        """Return packages that are pinned and may be missing."""
         return ()
 
     def prepare(self, environment: PlannedEnvironment, pins: Path | None) -> EnvironmentRecord:
-        """The record of an environment that `_make` makes, or finds.
+        """Return the record of an environment that `_make` makes, or finds.
 
         A failure that the user can act on is a `broken` environment: the others go on.
         """
@@ -175,7 +175,7 @@ class BaseExecutor(abc.ABC):
         remedy: str,
         reads: Sequence[Path] = (),
     ) -> R:
-        """The result of a task that runs no code under test. InfrastructureError where there is none that can be
+        """Return the result of a task that runs no code under test. InfrastructureError where there is none that can be
         read: `doing` says of what."""
         folder = self.cache / "asked" / f"{name}-{id}-{owner()}"
         log = folder / "log"
@@ -202,7 +202,7 @@ class BaseExecutor(abc.ABC):
             raise InfrastructureError(f"{doing} gave a result that cannot be read: {error}", remedy) from None
 
     def _observe(self, environment: PlannedEnvironment, *, verify: bool, remedy: str) -> Observation:
-        """What an environment says of itself. `verify`: every file is compared with what its wheel brought.
+        """Return what an environment says of itself. `verify`: every file is compared with what its wheel brought.
 
         InfrastructureError where no answer came back, or a file is not what its wheel brought.
         """
@@ -257,7 +257,7 @@ class BaseExecutor(abc.ABC):
 
 
 def missing_variable(variables: Mapping[str, str], seen: Observation) -> str:
-    """'' where a process inside has the variables that were asked for, else which it has not."""
+    """Return '' where a process inside has the variables that were asked for, else which it has not."""
     for name, value in variables.items():
         actual = seen.settings.get(f"env.{name}")
         if actual != value:
@@ -266,7 +266,7 @@ def missing_variable(variables: Mapping[str, str], seen: Observation) -> str:
 
 
 def mismatch(environment: PlannedEnvironment, pins: Path, seen: Observation, left_out: Collection[str] = ()) -> str:
-    """'' where the environment is what was asked for, else the first thing that is not."""
+    """Return '' where the environment is what was asked for, else the first thing that is not."""
     spec = environment.spec
     if not seen.torch and "torch" in seen.settings:
         return f"PyTorch {spec.torch} {seen.settings['torch']}"
@@ -300,7 +300,7 @@ def loaded_otherwise(pins: Mapping[str, str], loaded: Mapping[str, str]) -> str:
 
 
 def kept_wheels(marker: Path) -> dict[str, str] | None:
-    """By wheel, the digest of its list of files; None where they were not recorded, or the record is damaged."""
+    """Return, by wheel, the digest of its list of files; None where none were recorded, or the record is damaged."""
     try:
         recorded = protocol.read_json(str(marker))["wheels"]
     except (FileNotFoundError, ValueError, LookupError, TypeError):

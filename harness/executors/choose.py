@@ -42,7 +42,7 @@ class Choice:
 
     @property
     def sandboxes(self) -> bool:
-        """Whether kernels run in sandboxes."""
+        """Return whether kernels run in sandboxes."""
         return self.executor == "docker" or self.bwrap is not None
 
 
@@ -53,7 +53,7 @@ def choose_venv(reason: str, remedy: str = "") -> Choice:
 
 
 def wanted_bundle(wanted: Wanted, folder: Path | None, variables: Mapping[str, str]) -> Path | None:
-    """The folder of the bundle to use; None for none. A folder that is named asks for its executor.
+    """Return the folder of the bundle to use; None for none. A folder that is named asks for its executor.
 
     InputError where another executor is asked for too, or the bundle's without one.
     """
@@ -86,7 +86,7 @@ def choose_bundle(folder: Path) -> Choice:
 
 
 def lacking(engine: EngineFacts, *, gpus: int, missing_bases: Iterable[tuple[str, str]]) -> tuple[str, str]:
-    """(why environments cannot be containers of an engine that answers, what to do); '' where they can.
+    """Return (why environments cannot be containers of an engine that answers, what to do); '' where they can.
 
     `gpus` are those that containers must see. `missing_bases`, base images with what is wrong with each, is looked at
     last, since it may ask a registry.
@@ -126,7 +126,7 @@ def choose_here(wanted: Literal["auto", "docker", "venv"], bases: list[str], gpu
 
 
 def sandbox_limits(limits: Limits, machine_bytes: int) -> SandboxLimits:
-    """What a sandbox may use: what matrix.yaml says, else a share of its machine's memory."""
+    """Return what a sandbox may use: what matrix.yaml says, else a share of its machine's memory."""
     memory_bytes = int((limits.memory_gib * GIB) if limits.memory_gib else MEMORY_SHARE * machine_bytes)
     return SandboxLimits(
         memory_bytes=memory_bytes,
@@ -141,7 +141,7 @@ def own_memory() -> int:
 
 
 def make_executor(choice: Choice, limits: Limits, plan: Plan, root: Path, cache: Path) -> Executor:
-    """The chosen one; where the plan has environments of the host, beside theirs."""
+    """Make the chosen one; where the plan has environments of the host, beside theirs."""
     pinned = _make_pinned(choice, limits, plan, root, cache)
     hosts = [environment.id for environment in plan.environments if environment.spec.is_host]
     if not hosts:

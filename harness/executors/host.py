@@ -72,7 +72,7 @@ def candidates() -> list[str]:
 
 
 def inspect(path: str, worker: Path) -> HostPython | str:
-    """What an interpreter has, or why it will not do. `worker` is the staged copy of `harness/worker`."""
+    """Return what an interpreter has, or why it will not do. `worker` is the staged copy of `harness/worker`."""
     variables = clean_environment({"PYTHONPATH": str(worker), "PYTHONNOUSERSITE": "", "PYTHONDONTWRITEBYTECODE": "1"})
     try:
         done = subprocess.run(
@@ -98,7 +98,7 @@ def inspect(path: str, worker: Path) -> HostPython | str:
 
 @functools.cache
 def find_host_python(worker: Path) -> HostPython:
-    """The interpreter that `torch: host` means. InfrastructureError where none has PyTorch and numpy."""
+    """Find the interpreter that `torch: host` means. InfrastructureError where none has PyTorch and numpy."""
     problems: list[str] = []
     for path in candidates():
         python = inspect(path, worker)
@@ -111,7 +111,7 @@ def find_host_python(worker: Path) -> HostPython:
 
 
 def host_identity(cache: Path) -> str:
-    """What `torch: host` is here, for the plan: it is another run where that changes."""
+    """Return what `torch: host` is here, for the plan: it is another run where that changes."""
     try:
         python = find_host_python(stage(cache))
     except InfrastructureError as error:

@@ -55,14 +55,14 @@ def base_identity(engine: Engine, base: str) -> str:
 
 
 def base_problem(engine: Engine, base: str) -> str:
-    """'' where the engine has the base, or something built on it, or can fetch it; else why not."""
+    """Return '' where the engine has the base, or something built on it, or can fetch it; else why not."""
     if engine.image(base) is not None or any(image.labels.get(BASE) == base for image in engine.images()):
         return ""
     return engine.registry_problem(base)
 
 
 def recipe_digest() -> str:
-    """Digest of what every image is built by."""
+    """Return the digest of what every image is built by."""
     return protocol.digest(
         [(RECIPE / name).read_text() for name in ("Dockerfile", "install.sh")]
         + [(output_of([*uv_command(), "--version"]) or "").strip()]
@@ -70,7 +70,7 @@ def recipe_digest() -> str:
 
 
 def image_key(environment: PlannedEnvironment, pins: Path, base: str) -> str:
-    """Digest of all that determines an image; `base` is its `base_identity`."""
+    """Return the digest of all that determines an image; `base` is its `base_identity`."""
     return keys.of(
         "image",
         id=environment.id,
@@ -113,7 +113,7 @@ def wanted_images(engine: Engine, matrix: Matrix, root: Path, *, strict: bool) -
 
 
 def build_context(target: IO[bytes], pins: Path, wheel: Path | None = None) -> None:
-    """A tar of all that the Dockerfile copies: nothing of the project but the pins, and PyTorch's wheel file."""
+    """Write a tar of all that the Dockerfile copies: nothing of the project but the pins, and PyTorch's wheel file."""
     certificates = next((os.environ[name] for name in SITE_CERTIFICATES if os.environ.get(name)), "")
     pack(
         target,
@@ -133,7 +133,7 @@ def build_context(target: IO[bytes], pins: Path, wheel: Path | None = None) -> N
 def build_image(
     engine: Engine, environment: PlannedEnvironment, pins: Path, *, cache: Path, base: str
 ) -> tuple[Image, bool]:
-    """The environment's image, and whether it was there. InfrastructureError with the builder's last words."""
+    """Return the environment's image, and whether it was there. InfrastructureError with the builder's last words."""
     key = image_key(environment, pins, base)
     tag = image_tag(environment, key)
     with cache_lock(cache, f"image-{key[:12]}"):

@@ -72,12 +72,12 @@ class Ended:
 
     @property
     def at_limit(self) -> bool:
-        """Whether a limit ended it, other than that of time."""
+        """Return whether a limit ended it, other than that of time."""
         return bool(self.killed_by) or (not self.timed_out and -self.returncode in LIMIT_SIGNALS)
 
     @property
     def last_line(self) -> str:
-        """The last line of its log; empty where it printed nothing."""
+        """Return the last line of its log; empty where it printed nothing."""
         return last_line(self.log)
 
     @property
@@ -131,7 +131,7 @@ def inherited(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 
 def tail(path: Path, size_bytes: int = LOG_EXCERPT_BYTES) -> str:
-    """The end of a log, as text, from the start of a line."""
+    """Return the end of a log, as text, from the start of a line."""
     try:
         with path.open("rb") as file:
             file.seek(0, os.SEEK_END)
@@ -262,7 +262,7 @@ def kill_leftovers() -> None:
 
 
 def remove_own_temporary() -> None:
-    """Where this process ends before its threads do."""
+    """Remove temporary folders, where this process ends before its threads do."""
     _remove_temporary(lambda name: name == f"{TEMPORARY}{owner()}")
 
 

@@ -22,7 +22,7 @@ LINK = "/link"  # where a task's link lies
 
 
 def sandbox_paths(task: Task, root: Path) -> tuple[dict[str, str], dict[str, Path]]:
-    """Where paths of the request lie in the sandbox; what is taken back, by its name below /out there.
+    """Return where paths of the request lie in the sandbox; what is taken back, by its name below /out there.
 
     `root` is the project's, which keeps its shape, as what is shipped does.
     """
@@ -53,7 +53,7 @@ def thread_variables(threads: int) -> dict[str, str]:
 
 
 def sandbox_variables(threads: int) -> dict[str, str]:
-    """The environment variables of a task, whose only folder is /out."""
+    """Return the environment variables of a task, whose only folder is /out."""
     return {
         "PYTHONPATH": "/in/worker",
         "HOME": "/out",
@@ -164,7 +164,7 @@ def refuse_closed(paths: Iterable[Path]) -> None:
 
 
 def is_open(path: Path) -> bool:
-    """Whether everybody may read a file, or list a folder."""
+    """Return whether everybody may read a file, or list a folder."""
     status = path.lstat()
     needed = stat.S_IROTH | (stat.S_IXOTH if stat.S_ISDIR(status.st_mode) else 0)
     return stat.S_ISLNK(status.st_mode) or status.st_mode & needed == needed

@@ -28,7 +28,7 @@ class Refused(Exception):
 
 
 def relocate(value: Any, places: Mapping[str, str]) -> Any:
-    """A JSON value with every path below a key of `places` moved to below its value; the longest key wins."""
+    """Return a JSON value with every path below a key of `places` moved to below its value; the longest key wins."""
     longest_first = sorted(places, key=len, reverse=True)
 
     def move(text: str) -> str:

@@ -48,7 +48,7 @@ class ProcessExecutor(BaseExecutor):
 
     @abc.abstractmethod
     def python(self, environment: str) -> Path:
-        """The interpreter of a prepared environment."""
+        """Return the interpreter of a prepared environment."""
 
     @abc.abstractmethod
     def _own_variables(self, task: Task, python: Path) -> dict[str, str]: ...

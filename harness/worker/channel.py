@@ -57,7 +57,7 @@ class Channel:
             raise Closed from None
 
     def receive(self) -> tuple[bytes, bytes, bytes, int | None]:
-        """(kind, token, payload, a descriptor that came with it). Closed."""
+        """Return (kind, token, payload, a descriptor that came with it). Closed."""
         try:
             data, rights, _, _ = self.connection.recvmsg(MOST_BYTES, socket.CMSG_SPACE(4))
         except OSError:
@@ -81,7 +81,7 @@ class Channel:
             os.sched_yield()
 
     def ask(self, kind: bytes, payload: bytes = b"", file: int | None = None) -> tuple[bytes, bytes]:
-        """(DONE or FAILED, payload) of the answer. Closed, Unasked."""
+        """Return (DONE or FAILED, payload) of the answer. Closed, Unasked."""
         token = secrets.token_bytes(TOKEN_BYTES)
         self.send(kind, token, payload, file)
         if self.is_busy:
@@ -102,7 +102,7 @@ class Channel:
 
 
 def listen(folder: str) -> socket.socket:
-    """Where one process may connect. OSError."""
+    """Listen where one process may connect. OSError."""
     path = os.path.join(folder, NAME)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
@@ -150,7 +150,7 @@ def connect(folder: str) -> Channel:
 
 
 def pair() -> tuple[Channel, Channel]:
-    """Both ends of a connection, for a process and its child."""
+    """Return both ends of a connection, for a process and its child."""
     one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     return Channel(one), Channel(other)
 

@@ -84,6 +84,6 @@ class DeviceFresh(Fresh):
 
 
 def _words(array: Any) -> Any:
-    """A flat tensor of an array's bits."""
+    """Return a flat tensor of an array's bits."""
     flat = np.ascontiguousarray(array).reshape(-1)
     return torch.from_numpy(flat.view("u1" if flat.itemsize == 1 else f"i{flat.itemsize}")).cuda()

@@ -83,7 +83,7 @@ class DeviceCallee(host.Callee):
         return self.copy_to_outbox(self.copied[1], self.workloads[order.workload])
 
     def _anew(self) -> Any:
-        """A call on the first slot's inputs whose output has memory of its own."""
+        """Return a call on the first slot's inputs whose output has memory of its own."""
         return self._checked(self.anew())
 
     def _checked(self, output: Any) -> Any:

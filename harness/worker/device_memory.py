@@ -98,7 +98,7 @@ class DeviceMemory:
 
 
 def mapped(file: int, size_bytes: int) -> Any:
-    """A tensor of the bytes that another process's `DeviceMemory` has; the descriptor is closed."""
+    """Return a tensor of the bytes that another process's `DeviceMemory` has; the descriptor is closed."""
     torch.zeros(1, device="cuda")
     handle = ctypes.c_uint64()
     try:

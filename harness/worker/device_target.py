@@ -112,7 +112,7 @@ class DeviceTarget(Target):
         self._check_threads(self.told)
 
     def _time_copy(self, memory: Any) -> int:
-        """The same by the references' process: both pay for a change of the process that computes there."""
+        """Time the same by the references' process: both pay for a change of the process that computes there."""
         known, references = self.described, self.references
         assert known is not None and references is not None
         order = wire.CopyOrder(self.row.workload, self.count, known.dtype, known.shape, known.contiguous)
@@ -130,7 +130,7 @@ class DeviceTarget(Target):
     # -- cold --------------------------------------------------------------------------------------------
 
     def take(self, count: int) -> list[events.Sample]:
-        """Samples of an order of so many calls, each after `leads` pieces of other work."""
+        """Take samples of an order of so many calls, each after `leads` pieces of other work."""
         self.count = count
         self._ready(self.random.randrange(self.ring - count + 1))
         order = COLD_ORDER.pack(self.first, count, self.leads)
@@ -145,7 +145,7 @@ class DeviceTarget(Target):
         return [events.Sample(*columns) for columns in zip(found.us, found.at_s, found.enqueue_us)]
 
     def at_once(self, call_us: float) -> int:
-        """Calls of an order: no more than a span, and than the device's queue holds."""
+        """Return calls of an order: no more than a span, and than the device's queue holds."""
         room = RING_BYTES // max(1, self._output_bytes()), MOST_LAUNCHES // (self.leads + LAUNCHES)
         return max(1, min(self.ring, *room, int(events.SPAN_S * 1e6 / max(call_us, 1e-3))))
 
@@ -184,7 +184,7 @@ class DeviceTarget(Target):
     # -- by the clock of this process --------------------------------------------------------------------
 
     def _bound(self, call_us: float) -> None:
-        """What its orders take, and whether that agrees with its samples."""
+        """Compare what its orders take with its samples."""
         row, self.leads = self.row, 1
         known = wire.TargetTiming(protocol.OK, workload=row.workload, target=NOTHING)
         assert self.references is not None
@@ -239,7 +239,7 @@ class DeviceTarget(Target):
         return _ordered(taken_ns, known_ns)
 
     def _timed(self, kind: bytes, payload: bytes) -> int:
-        """Nanoseconds of an order of calls on the first `count` slots."""
+        """Return the nanoseconds of an order of calls on the first `count` slots."""
         self._ready(0, awake=True)
         began = sampling.clock_ns()
         self.peer.ask(kind, payload)

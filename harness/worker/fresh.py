@@ -53,14 +53,14 @@ class Slots:
         self.likes = list(arrays)
 
     def areas(self, memory: Any) -> list[Array]:
-        """[slot, element] of each tensor, as its storage."""
+        """Return [slot, element] of each tensor, as its storage."""
         return [
             np.ndarray((self.count, array.size), array.dtype, memory, offset, (self.slot_bytes, array.itemsize))
             for array, offset in zip(self.likes, self.offsets)
         ]
 
     def output_at(self, slot: int) -> int:
-        """Where a slot's output begins."""
+        """Return where a slot's output begins."""
         return slot * self.slot_bytes + self.output_offset
 
 
@@ -82,7 +82,7 @@ class Fresh:
         return self.workload.arrays(RECIPE, trial, self.seed, self.each)
 
     def _mask(self, index: int) -> Any:
-        """The bits of a tensor's elements that are drawn; None where they are not continuous."""
+        """Return the bits of a tensor's elements that are drawn; None where they are not continuous."""
         array, attention = self.base[index], self.workload.problem is None
         if attention:
             dtype = self.workload.inputs[index][1]
@@ -101,7 +101,7 @@ class Fresh:
         return mask
 
     def draw(self, count: int) -> None:
-        """The inputs of the next so many calls."""
+        """Draw the inputs of the next so many calls."""
         if not self.is_continuous:
             self.drawn = [[array.reshape(-1) for array in self._whole()] for _ in range(count)]
             return
@@ -155,7 +155,7 @@ class Fresh:
         return [drawn[0] if mask is None else drawn[0][call] for drawn, mask in zip(self.drawn, self.masks)]
 
     def arrays(self, call: int) -> list[Array]:
-        """A copy of one call's inputs, of those that were drawn last."""
+        """Return a copy of one call's inputs, of those that were drawn last."""
         return self._as_arrays([np.array(row) for row in self._rows(call)])
 
     def _as_arrays(self, rows: list[Array]) -> list[Array]:

@@ -73,7 +73,7 @@ class Callee:
         self.meter()
 
     def answers(self) -> dict[bytes, Order]:
-        """What is done for every kind of order that has an answer."""
+        """Return what is done for every kind of order that has an answer."""
         return {
             channel.OPEN: self.open,
             channel.MAP: self.map,
@@ -87,7 +87,7 @@ class Callee:
         }
 
     def answered(self, order: Order, payload: bytes, file: int | None = None) -> tuple[bytes, bytes]:
-        """(DONE or FAILED, payload) of the answer to an order."""
+        """Return (DONE or FAILED, payload) of the answer to an order."""
         try:
             self.children.refuse()
             return channel.DONE, order(payload, file)
@@ -113,7 +113,7 @@ class Callee:
         return codec.to_bytes(wire.Opened(self.in_slots, draws, list(self.workload.writes)))
 
     def _values(self) -> list[Any]:
-        """Arguments like those of its calls. Of an attention their elements matter to a backward pass alone."""
+        """Return arguments like those of its calls. Of an attention their elements matter to a backward pass alone."""
         if self.workload.problem is None and not self.target.endswith(protocol.BACKWARD):
             likes = [(shape, getattr(self.torch, dtype)) for shape, dtype in self.workload.inputs]
             return [self.torch.zeros(shape, dtype=dtype, device=self.request.device) for shape, dtype in likes]
@@ -171,13 +171,13 @@ class Callee:
         return list(self.tensors.each_tensor(self.values, lambda _: next(own)))
 
     def _mapped(self, file: int, size_bytes: int) -> Any:
-        """Shared memory, by its descriptor, which is closed."""
+        """Map shared memory, by its descriptor, which is closed."""
         memory = mmap.mmap(file, size_bytes)
         os.close(file)
         return memory
 
     def _tensor(self, memory: Any, offset: int, dtype: str, shape: Any) -> Any:
-        """A tensor on memory that is not its own."""
+        """Return a tensor on memory that is not its own."""
         return self.tensors.on_memory(memory, offset, dtype, shape)
 
     # -- calls -------------------------------------------------------------------------------------------

@@ -137,7 +137,7 @@ def pair_of(
 
 
 def _kinds(device: str) -> tuple[type[Fresh], type[Target], Any]:
-    """(inputs, a target, memory) on a device."""
+    """Return (inputs, a target, memory) on a device."""
     if device == "cpu":
         return Fresh, Target, channel.Memory
     from .device_fresh import DeviceFresh
@@ -148,7 +148,7 @@ def _kinds(device: str) -> tuple[type[Fresh], type[Target], Any]:
 
 
 def _start_references(request: wire.TimeRequest) -> tuple[int, channel.Channel]:
-    """A child that has the references, and ends with this process: its id, and the way to it."""
+    """Start a child that has the references, and ends with this process: its id, and the way to it."""
     ours, theirs = channel.pair()
     child = os.fork()
     if child:
@@ -169,7 +169,7 @@ def _start_references(request: wire.TimeRequest) -> tuple[int, channel.Channel]:
 
 
 def _killed(child: int) -> bool:
-    """Whether it ended by SIGKILL, which nothing in it sends: memory ran short, or somebody did it."""
+    """Return whether it ended by SIGKILL, which nothing in it sends: memory ran short, or somebody did it."""
     deadline = time.monotonic() + ENDS_S
     while time.monotonic() < deadline:
         ended, status = os.waitpid(child, os.WNOHANG)
@@ -254,7 +254,7 @@ class Measured:
         return self.drawing[workload_id]
 
     def _opened(self, row: wire.TargetTiming | None) -> Target | None:
-        """A reference's open target; None where it cannot be opened, and its row says why."""
+        """Return a reference's open target; None where it cannot be opened, and its row says why."""
         if row is None:
             return None
         target = self._target(row)

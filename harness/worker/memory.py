@@ -108,7 +108,7 @@ class Nursery:
         theirs.close()
 
     def ask(self, payload: bytes, _file: int | None) -> bytes:
-        """The memory of a target, an `OpenOrder`. `wire.Failed` where its process ended, or took too long."""
+        """Return the memory of a target, an `OpenOrder`. `wire.Failed` where its process ended, or took too long."""
         try:
             kind, content = self.orders.ask(channel.MEMORY, payload)
         except (channel.Closed, channel.Unasked):
@@ -128,7 +128,7 @@ def _serve(orders: channel.Channel, callee: Callee) -> None:
 
 
 def _in_a_fork(callee: Callee, payload: bytes) -> tuple[bytes, bytes]:
-    """(DONE or FAILED, payload) of its answer."""
+    """Return (DONE or FAILED, payload) of its answer."""
     ours, theirs = FORK.Pipe(duplex=False)
     child = FORK.Process(target=_answer, args=(callee, payload, theirs))
     child.start()
@@ -245,7 +245,7 @@ def _reset_peak() -> None:
 
 
 def on_gpu(call: Callable[[], Any], renew: Callable[[], None] = lambda: None) -> wire.CallMemory:
-    """The same. What is allocated outside of PyTorch's allocator and freed within a call is not seen."""
+    """Measure the same. What is allocated outside of PyTorch's allocator and freed within a call is not seen."""
     from torch import cuda
 
     def settle() -> None:

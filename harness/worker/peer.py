@@ -23,7 +23,7 @@ class Peer:
         self.outbox: Any = None
 
     def ask(self, kind: bytes, payload: bytes = b"", file: int | None = None) -> bytes:
-        """The payload of its answer; `wire.Failed`."""
+        """Return the payload of its answer; `wire.Failed`."""
         if self.lost:
             raise wire.Failed(protocol.NOT_RUN, self.lost)
         try:
@@ -42,7 +42,7 @@ class Peer:
         return self.ask(kind, codec.to_bytes(message), file)
 
     def read(self, kind: type[R], content: bytes) -> R:
-        """A message in an answer. `wire.Failed`."""
+        """Return a message in an answer. `wire.Failed`."""
         try:
             return codec.from_bytes(kind, content)
         except (ValueError, RecursionError):
@@ -77,7 +77,7 @@ class Peer:
             return None
 
     def outbox_of(self, size_bytes: int) -> Any:
-        """Memory of so many bytes for copies of its outputs."""
+        """Return memory of so many bytes for copies of its outputs."""
         if self.outbox is None or self.outbox.size_bytes < size_bytes:
             self.outbox = None
             made = self.memory(size_bytes)

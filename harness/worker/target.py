@@ -104,12 +104,12 @@ class Target:
     # -- calls whose time nobody takes -------------------------------------------------------------------
 
     def run(self, arrays: list[Array]) -> Picked:
-        """Its output for these inputs, of a process that has not opened it."""
+        """Return its output for these inputs, of a process that has not opened it."""
         self.open()
         return self.once("before", arrays)
 
     def once(self, when: str, arrays: list[Array]) -> Picked:
-        """Its output for these inputs, under the workload's seed."""
+        """Return its output for these inputs, under the workload's seed."""
         self.fresh.put(self.areas, 0, arrays)
         self.first = 0
         self.peer.tell(channel.FORGET)
@@ -119,7 +119,7 @@ class Target:
         return Picked(when, arrays, output, dtype)
 
     def _outputs(self, count: int) -> Any:
-        """Memory with the outputs of the last order."""
+        """Return the memory with the outputs of the last order."""
         if self.opened.in_slots:
             return self.memory
         if self.described is None:
@@ -149,7 +149,7 @@ class Target:
         return dtypes.size_bytes(self.described.dtype, self.described.shape) if self.described else 0
 
     def _output(self, memory: Any, call: int) -> tuple[Array, str]:
-        """(a copy of one output of the last order, its dtype)."""
+        """Return (a copy of one output of the last order, its dtype)."""
         if self.opened.in_slots:
             expected = self.workload.expected_output()
             assert expected is not None
@@ -160,7 +160,7 @@ class Target:
         return self._array(memory, call * self._output_bytes(), shape, dtype), dtype
 
     def _array(self, memory: Any, offset: int, shape: Sequence[int], dtype: str) -> Array:
-        """A copy of what lies there."""
+        """Return a copy of what lies there."""
         return np.array(np.ndarray(tuple(shape), dtypes.STORAGE[dtype], memory, offset))
 
     # -- timed calls -------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ class Target:
             self.row.status, self.row.message = protocol.WRONG, f"set {told.threads} threads, not {asked}"
 
     def _order(self) -> tuple[int, int]:
-        """Nanoseconds from an order to its answer; and those that its process says it worked."""
+        """Return the nanoseconds from an order to its answer; and those that its process says it worked."""
         self.peer.tell(channel.FORGET)
         self.fresh.draw(self.count)
         self.first = self.random.randrange(self.ring) if self.count == 1 else 0
@@ -291,7 +291,7 @@ class Target:
             self.picked.append(Picked("timed", self.fresh.arrays(call), output, dtype))
 
     def _deliver(self) -> Any:
-        """Memory with the outputs of the last order, which are copied there now; and the time of that."""
+        """Copy the outputs of the last order, and return the memory where they are; time that."""
         began = sampling.clock_ns()
         memory = self._outputs(self.count)
         delivered_ns = sampling.clock_ns() - began
