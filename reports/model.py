@@ -23,9 +23,7 @@ class Verdict(str, Enum):
     REGRESSED = "regressed"
     NO_LONGER_SUPPORTED = "no_longer_supported"
     FAILING = "failing"
-    MEANING_CHANGED = (
-        "meaning_changed"  # float64 results differ beyond rounding; nothing shows which is right
-    )
+    MEANING_CHANGED = "meaning_changed"  # float64 results differ beyond rounding; nothing shows which is right
     OTHER_DRAWS = "other_draws"  # a model draws other numbers from the same seed
     LESS_EXACT = "less_exact"  # right in both, with errors that moved so far that it counts (harness.stats.outputs)
     OTHER_TYPE = "other_type"  # right in both, with an output of another dtype or shape

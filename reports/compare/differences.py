@@ -10,6 +10,7 @@ from harness.schema.environment_records import BuildRecord, EnvironmentRecord, O
 from reports.compare.gpus import gpu_confounders
 from reports.compare.two_runs import statements
 from reports.load.evidence import Evidence
+from reports.load.groups import grouped
 from reports.sentences import sentence
 from reports.text import ABSENT, matrix_command
 
@@ -189,9 +190,7 @@ def _confounders(evidence: Evidence) -> Iterator[tuple[str, str]]:
     for crossing in evidence.crossings.values():
         if not crossing.inputs_identical:
             yield f"{crossing.kernel}/{crossing.workload}/{crossing.device}", sentence("caveats", "inputs_differ")
-    fallbacks: dict[str, list[str]] = {}
-    for item in run.fallbacks:
-        fallbacks.setdefault(sentence("caveats", "fallback", item), []).append(item.subject)
+    fallbacks = grouped((sentence("caveats", "fallback", item), item.subject) for item in run.fallbacks)
     for text, names in fallbacks.items():
         yield ", ".join(names), text
 

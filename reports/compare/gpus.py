@@ -14,6 +14,7 @@ from harness.schema.environment_records import CeilingRecord
 from harness.schema.records import LaunchRecord
 from harness.schema.run_records import Cell, GpuFacts, WorkloadInfo
 from reports.load.evidence import Evidence
+from reports.load.groups import grouped
 from reports.model import Rates
 from reports.sentences import sentence
 from reports.text import words
@@ -111,11 +112,9 @@ def gpu_confounders(evidence: Evidence) -> Iterator[tuple[str, str]]:
 
 def clocks_by_environment(evidence: Evidence) -> dict[str, float]:
     """Median SM clock over an environment's launches."""
-    seen: dict[str, list[float]] = {}
-    for launch in gpu_launches(evidence):
-        if launch.gpu is not None and launch.gpu.sm_mhz:
-            seen.setdefault(launch.environment, []).append(launch.gpu.sm_mhz)
-    return {name: statistics.median(values) for name, values in seen.items()}
+    launches = gpu_launches(evidence)
+    clocks = grouped((launch.environment, launch.gpu.sm_mhz) for launch in launches if launch.gpu and launch.gpu.sm_mhz)
+    return {name: statistics.median(values) for name, values in clocks.items()}
 
 
 def what_ran(evidence: Evidence, device: str) -> list[Ran]:

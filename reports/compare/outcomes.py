@@ -11,6 +11,7 @@ from harness.worker import protocol
 from harness.worker.protocol import Fault
 from reports.compare.rows import is_control
 from reports.load.evidence import Evidence
+from reports.load.groups import grouped
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,9 +132,9 @@ def _outcomes(evidence: Evidence) -> Iterator[tuple[str, str, Outcome]]:
 
 def unbuilt(evidence: Evidence) -> list[str]:
     """A sentence for each kernel that some build of failed, or that could not be loaded, with the environments."""
-    failed: dict[str, list[str]] = {}
-    for build in evidence.builds.values():
-        if build.status == protocol.BUILD_FAILED:
-            did = "did not load" if build.refused else "did not build"
-            failed.setdefault(f"{build.kernel} ({build.device}) {did}", []).append(build.environment)
+    failed = grouped(
+        (f"{build.kernel} ({build.device}) did not {'load' if build.refused else 'build'}", build.environment)
+        for build in evidence.builds.values()
+        if build.status == protocol.BUILD_FAILED
+    )
     return [f"{kernel} in {', '.join(sorted(places))}" for kernel, places in failed.items()]

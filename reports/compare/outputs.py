@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from harness.worker import protocol
 from harness.worker.protocol import FailureKind
+from reports.load.groups import grouped
 from reports.model import Comparison, CorrectnessSide, OutputSide
 from reports.sentences import sentence
 
@@ -95,12 +96,11 @@ def shown(output: OutputSide) -> str:
 
 def by_other_type(rows: Iterable[Comparison], names: Mapping[str, str]) -> dict[str, list[Comparison]]:
     """Return sentences on outputs of another type, with the rows of each. `names`: of environments."""
-    found: dict[str, list[Comparison]] = {}
-    for row in rows:
-        versions = [names.get(name, name) for name in (row.baseline, row.environment)]
-        for each in other_types(row.correctness.baseline, row.correctness.this):
-            found.setdefault(each.text(*versions), []).append(row)
-    return found
+    return grouped(
+        (each.text(*(names.get(name, name) for name in (row.baseline, row.environment))), row)
+        for row in rows
+        for each in other_types(row.correctness.baseline, row.correctness.this)
+    )
 
 
 def notes_text(sides: Iterable[Side], where: Where) -> list[str]:

@@ -36,6 +36,7 @@ from harness.stats.decide import look_counts
 from harness.typed import typed
 from harness.worker import blame, protocol
 from harness.worker.protocol import Fault
+from reports.load.groups import grouped
 from reports.load.launches import Launch, escapes, group_launches
 
 Keyed = tuple[str, ...]  # environment, kernel, workload and device; profiles: and target
@@ -88,12 +89,12 @@ class Evidence:
 
     @cached_property
     def _timings(self) -> dict[tuple[str, ...], list[tuple[LaunchRecord, TargetTiming]]]:
-        found: dict[tuple[str, ...], list[tuple[LaunchRecord, TargetTiming]]] = {}
-        for key, launches in self.launch_records.items():
-            for launch in launches:
-                for timing in launch.timings:
-                    found.setdefault((*key, timing.workload, timing.target), []).append((launch, timing))
-        return found
+        return grouped(
+            ((*key, timing.workload, timing.target), (launch, timing))
+            for key, launches in self.launch_records.items()
+            for launch in launches
+            for timing in launch.timings
+        )
 
     def references(self, kernel: str, device: str) -> list[str]:
         info = self.kernel(kernel)
@@ -116,20 +117,15 @@ class Evidence:
 
     @cached_property
     def _cells(self) -> dict[tuple[str, str], list[Cell]]:
-        found: dict[tuple[str, str], list[Cell]] = {}
-        for cell in self.run.cells:
-            found.setdefault((cell.kernel, cell.device), []).append(cell)
-        return found
+        return grouped(((cell.kernel, cell.device), cell) for cell in self.run.cells)
 
     def validations_of(self, environment: str, kernel: str, device: str) -> list[ValidationRecord]:
         return self._validations.get((environment, kernel, device), [])
 
     @cached_property
     def _validations(self) -> dict[tuple[str, str, str], list[ValidationRecord]]:
-        found: dict[tuple[str, str, str], list[ValidationRecord]] = {}
-        for record in self.validations.values():
-            found.setdefault((record.environment, record.kernel, record.device), []).append(record)
-        return found
+        records = self.validations.values()
+        return grouped(((record.environment, record.kernel, record.device), record) for record in records)
 
     @cached_property
     def names(self) -> dict[str, str]:
@@ -242,17 +238,18 @@ def load_evidence(folder: Path) -> Evidence:
         )
     launches = run.launches()
     _refuse_doubled(run, launches)
-    grouped: dict[tuple[str, str, str], list[LaunchRecord]] = {}
-    for launch in sorted(launches, key=lambda record: record.index):
-        grouped.setdefault((launch.environment, launch.kernel, launch.device), []).append(launch)
+    in_order = sorted(launches, key=lambda record: record.index)
+    launch_records: dict[tuple[str, str, str], list[LaunchRecord]] = grouped(
+        ((launch.environment, launch.kernel, launch.device), launch) for launch in in_order
+    )
     return Evidence(
         run=run.load(),
         environments={record.id: record for record in run.environments()},
         builds={(record.environment, record.kernel, record.device): record for record in run.builds()},
         validations={cell_of(record).id: record for record in run.validations()},
         crossings={(record.kernel, record.device, record.workload): record for record in run.crossings()},
-        launch_records=grouped,
-        launches=group_launches(launch for group in grouped.values() for launch in group),
+        launch_records=launch_records,
+        launches=group_launches(launch for group in launch_records.values() for launch in group),
         paths=run,
         ceilings={record.device_uuid: record for record in run.ceilings()},
         **_experiments(run),

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from harness.schema.records import CallMemory, LaunchRecord, Outcome, Status, TargetTiming
 from harness.stats.medians import COLD, HOT, time_us
 from harness.worker.protocol import FailureKind, Fault
+from reports.load.groups import grouped
 
 # The message of launches from before they recorded whether calls escaped.
 UNWRITTEN = "outputs unwritten: what a call does is not in the graph"
@@ -56,12 +57,11 @@ def escapes(timing: TargetTiming) -> bool:
 
 def group_launches(records: Iterable[LaunchRecord]) -> dict[Key, list[Launch]]:
     """In block order, as the records are."""
-    groups: dict[Key, list[Launch]] = {}
-    for record in records:
-        for timing in record.timings:
-            key = (record.environment, record.kernel, record.device, timing.workload, timing.target)
-            groups.setdefault(key, []).append(_launch(record, timing))
-    return groups
+    return grouped(
+        ((record.environment, record.kernel, record.device, timing.workload, timing.target), _launch(record, timing))
+        for record in records
+        for timing in record.timings
+    )
 
 
 def _launch(record: LaunchRecord, timing: TargetTiming) -> Launch:

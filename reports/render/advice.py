@@ -6,8 +6,8 @@ The sentences are macros of reports/templates/advice.txt.j2. Pure.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from harness.worker import protocol
 from harness.worker.protocol import FailureKind
@@ -21,6 +21,7 @@ from reports.compare.outputs import forms, lacks_operator, other_bits, other_typ
 from reports.compare.properties import one_length
 from reports.compare.rows import KERNEL, OPERATOR
 from reports.load.evidence import Evidence
+from reports.load.groups import grouped
 from reports.model import Comparison, CorrectnessSide
 from reports.render.subjects import (
     BAD,
@@ -44,15 +45,6 @@ PROVEN = {
     **{cause: f"a read of {NAMES[cause]}" for cause in UNINITIALISED},
 }
 REPORTED = {"out_of_bounds": (Kind.OUT_OF_BOUNDS,), "race": (Kind.RACE,), "uninitialised": UNINITIALISED}
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
-
-
-def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
-    found: dict[K, list[V]] = {}
-    for key, value in pairs:
-        found.setdefault(key, []).append(value)
-    return found
 
 
 def parts_of(causes: Iterable[Cause]) -> list[Cause]:

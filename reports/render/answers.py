@@ -15,6 +15,7 @@ from reports.compare.outcomes import Version
 from reports.compare.rows import KERNEL, OPERATOR, SUBJECTS, has_moved
 from reports.compare.two_runs import changed_sources
 from reports.load.evidence import Evidence
+from reports.load.groups import grouped
 from reports.model import Comparison
 from reports.render import advice
 from reports.render.explanations import Explanation
@@ -97,8 +98,8 @@ def answers(
     judged = [row for row in rows if not row.control] or list(rows)
     shown = {each.environment for row in judged for each in (row.correctness.baseline, row.correctness.this)}
     names = {each.id: evidence.names[each.id].removeprefix("PyTorch ") for each in versions if each.id in shown}
-    subjects = advice.grouped(((row.kind, row.target, row.device), row) for row in judged)
-    cards = advice.grouped(
+    subjects = grouped(((row.kind, row.target, row.device), row) for row in judged)
+    cards = grouped(
         ((bool(cause.kernel), cause.subject, cause.device), (each, cause))
         for each in explained
         for cause in each.causes
@@ -141,7 +142,7 @@ def _title(kernels: Sequence[Answer], names: Sequence[str]) -> str:
 
 def _together(found: Sequence[Answer]) -> list[Answer]:
     """Return one answer where the same is said of several."""
-    alike = advice.grouped((replace(each, subjects=()), each) for each in found)
+    alike = grouped((replace(each, subjects=()), each) for each in found)
     return [
         replace(
             same[0],

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from reports.attribute.causes import BAD, GOOD, GRADES, About, Cause, Entry, Figure, Kind, order
 from reports.compare.rows import KERNEL
+from reports.load.groups import grouped
 from reports.model import Comparison
 from reports.text import count_of
 
@@ -138,13 +139,8 @@ def _same_cause(own: Explanation, under: Explanation) -> bool:
 
 
 def causes_by_row(explained: Sequence[Explanation]) -> dict[str, list[tuple[Explanation, Cause]]]:
-    """Of every comparison, the explanations that it belongs to."""
-    found: dict[str, list[tuple[Explanation, Cause]]] = {}
-    for each in explained:
-        for cause in each.causes:
-            for row in cause.rows:
-                found.setdefault(row, []).append((each, cause))
-    return found
+    """Return of every comparison the explanations that it belongs to."""
+    return grouped((row, (each, cause)) for each in explained for cause in each.causes for row in cause.rows)
 
 
 def unmoved(row: Comparison, by_row: dict[str, list[tuple[Explanation, Cause]]]) -> bool:

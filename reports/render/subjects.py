@@ -23,6 +23,7 @@ from reports.compare.memory import memory_open
 from reports.compare.outputs import by_other_type, lacks_operator, notes_text
 from reports.compare.properties import differs_though_right, unrepeatable
 from reports.compare.rows import correctness_moved
+from reports.load.groups import grouped
 from reports.model import Comparison, CorrectnessSide, Judged, Latency, LatencySide
 from reports.sentences import sentence
 from reports.text import end_text, time_text, together
@@ -173,10 +174,7 @@ def _with_timed(side: CorrectnessSide, timed: Iterable[LatencySide]) -> Correctn
 
 
 def by_workload(rows: Iterable[Comparison]) -> dict[str, list[Comparison]]:
-    found: dict[str, list[Comparison]] = {}
-    for row in rows:
-        found.setdefault(row.workload, []).append(row)
-    return found
+    return grouped((row.workload, row) for row in rows)
 
 
 @dataclass(frozen=True, kw_only=True)
