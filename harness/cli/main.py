@@ -210,7 +210,7 @@ def find_remedy(error: OSError, matrix_path: Path) -> errors.HarnessError | None
     if not place:
         return None
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        remedy = f"make it readable, and make it writable, for this user; or move the cache: {CACHE_VARIABLE}=DIR"
+        remedy = f"make it writable and readable for this user; or move the cache: {CACHE_VARIABLE}=DIR"
         return errors.InfrastructureError(f"{place}: {problem}", remedy)
     if Path(os.fsdecode(place)).is_relative_to(cache):
         remedy = f"{errors.START_AGAIN}; or name another folder: {CACHE_VARIABLE}=DIR"
