@@ -33,7 +33,7 @@ import numpy as np
 # Imported before a process is forked, so that a run starts at once.
 import reports.render.bisection
 import reports.render.sweep  # noqa: F401
-from harness.cli.main import main
+from harness.cli.main import find_command, main
 from harness.config.keys import code_digests
 from harness.config.listing import Listed
 from harness.config.matrix import Matrix
@@ -458,6 +458,7 @@ class World:
     ) -> int:
         """Start a command in a fork of this process. Return its number."""
         code_digests()  # once, for all forks
+        find_command(verb)  # likewise: another user may not read what this one imports
         command = [verb, f"--matrix={self.matrix}", "--executor=venv", *words]
         command += ["--no-check", "--no-report"] if verb in ("matrix", "eval") else []
         child = os.fork()
