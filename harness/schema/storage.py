@@ -66,6 +66,14 @@ KINDS: dict[str, type[Message]] = {
 }
 KIND_OF = {model: kind for kind, model in KINDS.items()}
 AnyRecord = TypeVar("AnyRecord", bound=Message)
+PLACES: dict[type[Message], str] = {  # in a run's folder
+    EnvironmentRecord: "environments/{id}.json",
+    BuildRecord: "builds/{environment}/{kernel}-{device}.json",
+    ValidationRecord: "validations/{environment}/{kernel}-{device}/{workload}.json",
+    LaunchRecord: "launches/{environment}/{kernel}-{device}/{index:03d}.json",
+    CrossingRecord: "crossings/{kernel}-{device}/{workload}.json",
+    CeilingRecord: "ceilings/{device_uuid}.json",
+}
 
 
 _ADAPTERS: dict[Any, TypeAdapter[Any]] = {}
@@ -223,23 +231,27 @@ class Run:
     def run_path(self) -> Path:
         return self.folder / "run.json"
 
+    def _place(self, model: type[Message], **names: Any) -> Path:
+        return self.folder / PLACES[model].format(**names)
+
     def environment_path(self, environment: str) -> Path:
-        return self.folder / "environments" / f"{environment}.json"
+        return self._place(EnvironmentRecord, id=environment)
 
     def build_path(self, environment: str, kernel: str, device: str) -> Path:
-        return self.folder / "builds" / environment / f"{kernel}-{device}.json"
+        return self._place(BuildRecord, environment=environment, kernel=kernel, device=device)
 
     def validation_path(self, cell: Cell) -> Path:
-        return self.folder / "validations" / cell.environment / f"{cell.kernel}-{cell.device}" / f"{cell.workload}.json"
+        return self._place(ValidationRecord, **vars(cell))
 
     def launch_path(self, environment: str, kernel: str, device: str, index: int, part: str = "") -> Path:
-        return self.folder / "launches" / environment / f"{kernel}-{device}" / part / f"{index:03d}.json"
+        place = self._place(LaunchRecord, environment=environment, kernel=kernel, device=device, index=index)
+        return place.parent / part / place.name
 
     def crossing_path(self, kernel: str, device: str, workload: str) -> Path:
-        return self.folder / "crossings" / f"{kernel}-{device}" / f"{workload}.json"
+        return self._place(CrossingRecord, kernel=kernel, device=device, workload=workload)
 
     def ceiling_path(self, device_uuid: str) -> Path:
-        return self.folder / "ceilings" / f"{device_uuid}.json"
+        return self._place(CeilingRecord, device_uuid=device_uuid)
 
     def experiment_path(self, environment: str, kernel: str, device: str, workload: str, experiment: str) -> Path:
         """`experiment`: a name, or profile-<target>."""
@@ -247,16 +259,9 @@ class Run:
 
     def check_place(self, path: Path, record: Message) -> None:
         """RecordError where a record stands under another one's name: it may be there twice."""
-        places: dict[type[Message], Callable[[Any], Path]] = {
-            EnvironmentRecord: lambda r: self.environment_path(r.id),
-            BuildRecord: lambda r: self.build_path(r.environment, r.kernel, r.device),
-            ValidationRecord: self.validation_path,
-            LaunchRecord: lambda r: self.launch_path(r.environment, r.kernel, r.device, r.index),
-            CrossingRecord: lambda r: self.crossing_path(r.kernel, r.device, r.workload),
-            CeilingRecord: lambda r: self.ceiling_path(r.device_uuid),
-        }
-        place_of = places.get(type(record))
-        place = place_of(record) if place_of is not None else path
+        if type(record) not in PLACES:
+            return
+        place = self._place(type(record), **vars(record))
         of_a_part = place.parent / path.parent.name / place.name
         if path != place and not (isinstance(record, LaunchRecord) and path == of_a_part):
             raise RecordError(str(path), "stands under another record's name")
