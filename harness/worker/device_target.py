@@ -85,7 +85,7 @@ class DeviceTarget(Target):
                 row.samples_us.append(sample.us)
                 row.sampled_s.append(sample.at_s)
                 row.enqueue_us.append(sample.enqueue_us)
-            self._look()
+            self._look(len(self.elapsed_ns), self.picked)
         while 0 < len(self.late_ns) < DELIVERIES:
             self.take(self.count)
             self._deliver()
@@ -232,7 +232,7 @@ class DeviceTarget(Target):
                 self.count = size
                 taken_ns[size].append(self._timed(*order_of(size)))
                 self.elapsed_ns.append(taken_ns[size][-1])
-                self._look()  # before other inputs are drawn
+                self._look(len(self.elapsed_ns), self.picked)  # before other inputs are drawn
             known_ns.append(nothing._timed(*order_of(most)))
             if number == 0:  # which may have had more to do
                 taken_ns, known_ns = {size: [] for size in sizes}, []

@@ -2,9 +2,8 @@
 
 This process owns the inputs, the clock, the order and the outputs. It tells two others (`host`) to compute: one lives
 in a sandbox with the kernel, one has the references alone. Every call has inputs of its own (`fresh`). A sample is the
-time of an order of as many calls as take long against what asking takes. Its process says how long it worked, and is
-believed as far as that is not less than the time until its answer, without what it takes at least to be answered and
-a small share.
+time from an order to its answer, of as many calls as take long against what asking takes. The least of that is measured
+for each launch, with orders to do nothing, and taken off.
 
 Of the timed calls some are chosen once they are over, and their outputs judged against the truth of their inputs. What
 is returned, and not written to shared memory, is copied there on demand after the answer. By how much that takes longer

@@ -30,7 +30,7 @@ SLICE_NS = 50_000_000  # of one target, before the other one's turn
 SETTLE_S = 0.02  # between two slices: threads of the process that has computed wait busily for more, then sleep
 CHECKED = 2  # timed calls that are judged, of those that count
 DELIVERIES, DELIVERED = 8, 0.2  # orders at first whose outputs are delivered, and the share of those that follow
-UNSEEN_SHARE = 0.02  # of an order, beside what asking takes: so much its process may not have worked
+WAITED_NS, WAITED_SHARE = 50_000, 0.02  # by how much an order may exceed its work and what asking takes
 LONG_NS = 10_000_000  # of an order: what asking takes is little of it, and no call before it keeps threads awake
 LATE_NS, LATE_COPIES = 50_000, 0.5  # by how much a delivery may exceed a copy: the sum of this and a share of it
 
@@ -67,7 +67,11 @@ class Target:
         self.fastest_ns = math.inf  # of an order, by its process's clock
         self.picked: list[Picked] = []  # outputs of timed orders; each order is as likely to be judged
         self.elapsed_ns: list[int] = []  # of every timed order
-        self.worked_ns: list[float] = []  # of every timed order: its samples
+        # Those that waited for a processor before or after their work, on a busy machine, do not count: by what their
+        # process says of its own time. That can leave an order out, and then another one is judged.
+        self.counted_ns: list[int] = []
+        self.waited_ns: list[int] = []
+        self.picked_of_waited: list[Picked] = []
         self.late_ns: list[float] = []  # of each delivery, for each of its calls: the work after the answer
         self.copied: Any = None  # by this process
         self.sampling_s = 0.0
@@ -213,14 +217,19 @@ class Target:
         while not self.is_sampled() and sampling.clock_ns() - began_ns < SLICE_NS:
             elapsed_ns, claimed_ns = self._order()
             self.elapsed_ns.append(elapsed_ns)
-            # Its process may say that it worked for less than this one waited, by what is usual and no more.
-            self.worked_ns.append(max(claimed_ns, (1 - UNSEEN_SHARE) * elapsed_ns - self.peer.asking_ns, 1.0))
-            self._look()
+            allowed_ns = self.peer.asking_ns + max(WAITED_NS, WAITED_SHARE * claimed_ns)
+            counts = elapsed_ns - claimed_ns <= allowed_ns
+            orders, picked = (self.counted_ns, self.picked) if counts else (self.waited_ns, self.picked_of_waited)
+            orders.append(max(1, elapsed_ns - self.peer.asking_ns))
+            self._look(len(orders), picked)
         self.rule.pause()
 
     def end(self) -> None:
         """Write the row: its samples, and what they cost."""
         row = self.row
+        if len(self.counted_ns) < self.request.timing.min_samples:  # the others count too, as long as they took
+            self.counted_ns += self.waited_ns
+            self.picked += self.picked_of_waited
         while 0 < len(self.late_ns) < DELIVERIES:
             self._order()
             self._deliver()
@@ -230,7 +239,7 @@ class Target:
         row.threads_started = told.threads_started
         row.clock, row.calls_per_sample = "perf_counter_ns", self.count
         row.asking_us = self.peer.asking_ns / self.count / 1e3
-        row.samples_us = [(each / self.count + self.find_lateness()) / 1e3 for each in self.worked_ns]
+        row.samples_us = [(each / self.count + self.find_lateness()) / 1e3 for each in self.counted_ns]
         self._check_threads(told)
 
     def _check_threads(self, told: wire.ProcessUse) -> None:
@@ -275,20 +284,19 @@ class Target:
             self._map(max(wanted, self.spare))
             self.fastest_ns = min(self._order()[1] for _ in range(3))
 
-    def _look(self) -> None:
-        """After an order: whether outputs are looked at."""
+    def _look(self, number: int, picked: list[Picked]) -> None:
+        """After the order of a number, of those that it is one of: look at outputs, perhaps."""
         if not self.is_kernel:
             return
-        number = len(self.elapsed_ns)
         judged = not self.draws and self.random.random() < CHECKED / number
         delivered = judged or number <= DELIVERIES or self.random.random() < DELIVERED
         memory = self.memory if self.opened.in_slots else self._deliver() if delivered else None
         if judged:
             call = self.random.randrange(self.count)
             output, dtype = self._output(memory, call)
-            if len(self.picked) == CHECKED:
-                del self.picked[self.random.randrange(CHECKED)]
-            self.picked.append(Picked("timed", self.fresh.arrays(call), output, dtype))
+            if len(picked) == CHECKED:
+                del picked[self.random.randrange(CHECKED)]
+            picked.append(Picked("timed", self.fresh.arrays(call), output, dtype))
 
     def _deliver(self) -> Any:
         """Copy the outputs of the last order, and return the memory where they are; time that."""
