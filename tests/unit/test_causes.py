@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reports.attribute import explained
-from reports.attribute.causes import STANDS_FOR, About, Cause, Grade, Kind, Rival, RuledOut, combined
+from reports.attribute.causes import NAMES, STANDS_FOR, About, Cause, Grade, Kind, Rival, RuledOut, combined
 from reports.attribute.finding import Shown, grade_of
 from reports.attribute.trials import Follows, Trial, Varied, figures_effect, follows
+from reports.attribute.wording import TEMPLATES
 from reports.model import Seen
 from tests.unit.cause_rows import CauseRow, rows, told
 from tests.unit.synthetic import write_run
@@ -165,3 +166,8 @@ def test_every_cause_has_a_row_that_leads_to_it() -> None:
     given = " ".join(text for row in ROWS for text in row.gives)
     elsewhere = {Kind.MEANING_CHANGED, Kind.ABI_BREAK, Kind.OPERATOR_MOVED, Kind.COMPILED_CODE_MOVED}
     assert {kind for kind in Kind if f"{kind.value} " not in given} <= elsewhere
+
+
+def test_every_cause_has_a_name_and_a_sentence() -> None:
+    assert NAMES.keys() == set(Kind)
+    assert {kind for kind in Kind if not (TEMPLATES / f"{kind}.j2").is_file()} == set()
