@@ -151,7 +151,7 @@ def test_every_command_in_a_message_is_one_with_options_that_it_has() -> None:
 
 
 def texts() -> Iterator[tuple[str, str]]:
-    """Yield every sentence of the product's code and where it stands; {} for what is filled in."""
+    """Yield every sentence of the product's code and of its causes, and where it stands; {} for what is filled in."""
     for path in sorted([*(ROOT / "harness").rglob("*.py"), *(ROOT / "reports").rglob("*.py")]):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
@@ -164,6 +164,9 @@ def texts() -> Iterator[tuple[str, str]]:
                 text = node.value
             if " " in text.strip() and "\n" not in text:  # neither a word nor a program
                 yield f"{path.relative_to(ROOT)}:{node.lineno}", text
+    for path in sorted((ROOT / "reports" / "attribute").rglob("*.j2")):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            yield f"{path.relative_to(ROOT)}:{number}", re.sub(r"{{.*?}}|{[%#].*?[%#]}", "{}", line)
 
 
 # Options of other programs, which stand behind the program's name in the same text.
