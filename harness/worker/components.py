@@ -46,7 +46,8 @@ def _cudnn(library: Any) -> str:
 
 
 def _nccl(library: Any) -> str:
-    return _from_code(*_numbers(library, "ncclGetVersion"), 10_000)
+    [code] = _numbers(library, "ncclGetVersion")
+    return _from_code(code, 10_000)
 
 
 # The library's file name without `.so`, and how it says its version.

@@ -65,7 +65,8 @@ class DeviceTarget(Target):
         sampled: a process has one open target, and that one is then no longer the reference."""
         both: list[Target] = [self] if beside is None else [self, beside]
         self.random.shuffle(both)
-        self._each(self._each(both, type(self).sample_alone), type(self).end)
+        sampled = self._each(both, _sample_alone)
+        self._each(sampled, lambda target: target.end())
 
     def sample_alone(self) -> None:
         """Sample cold times, then hot ones."""
@@ -268,6 +269,11 @@ def _ordered(taken_ns: dict[int, list[int]], known_ns: list[int]) -> OrderTimes:
         return OrderTimes(call_us, slack_us, None)
     rises = [_quantile(taken_ns[most], share) - _quantile(taken_ns[fewest], share) for share in (0.0, 0.25, 0.5)]
     return OrderTimes(call_us, slack_us, max(0.0, min(rises) / (most - fewest) / 1e3))
+
+
+def _sample_alone(target: Target) -> None:
+    assert isinstance(target, DeviceTarget)  # all of a device's targets are
+    target.sample_alone()
 
 
 def _quantile(values: list[int], share: float) -> int:
