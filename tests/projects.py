@@ -119,7 +119,7 @@ def check_measured(run: Run, launches: int) -> None:
     assert {record.status for record in records} == {"ok"}, [record for record in records if record.status != "ok"]
     assert len(run.launches()) == launches
     for launch in run.launches():
-        assert {timing.target for timing in launch.timings} == {"kernel", "flash", "math", "default"}
+        assert {timing.target for timing in launch.timings} == {"kernel", "flash", "math", "default", "control:flash"}
         assert all(timing.status == "ok" and min(timing.samples_us) > 0 for timing in launch.timings)
         assert all(timing.correct for timing in launch.timings if timing.target == "kernel")
 

@@ -77,8 +77,23 @@ class Replicate:
         self.not_called = [w for w, t in wanted if t == self.subject and w in lost]
         self.rows = [(w, t) for w, t in wanted if w not in lost or t not in (self.subject, *_backward([self.subject]))]
         self.runs_kernel = [w for w, t in self.rows if t == protocol.KERNEL]
+        self.rows += self._control(planned.index)
         self.workloads = [w for w in there if w.id in dict(self.rows)]
         self._early: tuple[Gate, Future[tuple[Answer, Answer | None]]] | None = None
+
+    def _control(self, index: int) -> list[tuple[str, str]]:
+        """Return the row of this replicate's control, if any: a workload's first reference, in the kernel's process.
+
+        Replicates take the workloads in turns. A reference that failed in validation may end the process, and the
+        kernel with it."""
+        info = self.context.plan.kernel(self.planned.kernel)
+        names = info.references_on(self.planned.device)
+        works = [
+            workload
+            for workload in self.runs_kernel
+            if names and any(status in protocol.RAN for status, _ in self._validated(workload, names[0]))
+        ]
+        return [(works[index % len(works)], protocol.CONTROL + names[0])] if works else []
 
     @cached_property
     def key(self) -> str:

@@ -62,6 +62,8 @@ def moved_targets(run: RunRecord, launches: Sequence[LaunchRecord]) -> list[Prof
     peaks: Values = defaultdict(lambda: defaultdict(list))
     for launch in launches:
         for timing in launch.timings:
+            if timing.target.startswith(protocol.CONTROL):
+                continue
             time = time_us(timing, COLD)
             place = launch.kernel, timing.target, timing.workload, launch.device
             if time is not None:

@@ -104,7 +104,7 @@ class DeviceTarget(Target):
     def end(self) -> None:
         """Compare the samples with what orders take, and outputs with what copies take."""
         began = sampling.clock_ns()
-        if self.is_kernel:
+        if self.in_kernels_process:
             self._bound(statistics.median(self.row.samples_us))
         self.sampling_s += (sampling.clock_ns() - began) / 1e9
         late_us = self.find_lateness() / 1e3

@@ -121,10 +121,26 @@ class Callee:
         return list(self.workload.arguments(arrays, self.request.device))
 
     def _open_any(self, target: str) -> bool:
-        """Open the kernel, or a reference; return whether its calls draw."""
+        """Open the kernel, a reference, or a reference in the kernel's place; return whether its calls draw."""
         if target == protocol.KERNEL:
             return self._open_kernel()
-        return self._open_reference(target)
+        if not target.startswith(protocol.CONTROL):
+            return self._open_reference(target)
+        if self.workload.problem is None:
+            return self._open_reference(target[len(protocol.CONTROL) :])
+        return self._open_model()
+
+    def _open_model(self) -> bool:
+        """Open a problem's own Model exactly as its ModelNew would be."""
+        model = self.kernel = self.kernels.ModelKernel(
+            self.workload.problem, self.workload, self.request.device, "Model"
+        )
+        if self.workload.compiled:
+            from .references import compile_forward
+
+            compile_forward(model.model)
+        self.bind = lambda arguments, out: model.bind(arguments, out=out)
+        return False
 
     def _open_kernel(self) -> bool:
         assert self.request.kernel is not None

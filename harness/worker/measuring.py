@@ -43,7 +43,7 @@ from . import (
 from .excerpt import excerpt
 from .fresh import RECIPE, Fresh
 from .peer import Peer
-from .target import Picked, Target
+from .target import Picked, Target, is_in_kernels_process
 
 if TYPE_CHECKING:
     from .dtypes import Array
@@ -109,9 +109,14 @@ def launch(request: wire.TimeRequest) -> wire.TimeResult:
 
 
 def in_order(request: wire.TimeRequest) -> list[list[str]]:
-    """Return the rows in the replicate's order."""
+    """Return the rows in the replicate's order. Controls come before the kernel: once its code is loaded, nothing in
+    its process is anybody else's."""
     rows = list(request.rows)
     random.Random(request.order_seed).shuffle(rows)
+    places = [place for place, (_, target) in enumerate(rows) if is_in_kernels_process(target)]
+    controls_first = sorted((rows[place] for place in places), key=lambda row: row[1] == protocol.KERNEL)
+    for place, row in zip(places, controls_first):
+        rows[place] = row
     return rows
 
 
@@ -128,7 +133,7 @@ def pair_of(
     alone."""
     same = [each for each in rows if each.workload == row.workload]
     kernels = [each for each in same if each.target == protocol.KERNEL]
-    others = [each for each in same if each.target != protocol.KERNEL]
+    others = [each for each in same if not is_in_kernels_process(each.target)]
     others.sort(key=lambda each: asked.index([each.workload, each.target]))
     if not kernels or not others or row not in (kernels[0], others[0]):
         return row, None
@@ -215,6 +220,8 @@ class Measured:
             if row.target == protocol.KERNEL:
                 target.draws = self._draws(row.workload)
                 self._measure_kernel(target, beside)
+            elif target.in_kernels_process:
+                self._measure_control(target)
             else:
                 target.open()
                 target.sample()
@@ -236,7 +243,7 @@ class Measured:
         workload = self.workloads[row.workload]
         if row.workload not in self.fresh:
             self.fresh[row.workload] = self.fresh_of(workload, self.request.seed, self.pool.map)
-        peer = self.kernel if row.target == protocol.KERNEL else self.references
+        peer = self.kernel if is_in_kernels_process(row.target) else self.references
         assert peer is not None
         target = self.target_of(self.request, workload, self.fresh[row.workload], peer, row)
         target.references = self.references
@@ -251,6 +258,16 @@ class Measured:
                     drawing = self._target(_model_row(workload_id)).open().draws
             self.drawing[workload_id] = drawing
         return self.drawing[workload_id]
+
+    def _measure_control(self, target: Target) -> None:
+        """The same reference in both processes, in turns."""
+        row = target.row
+        beside = wire.TargetTiming(protocol.OK, workload=row.workload, target=row.target[len(protocol.CONTROL) :])
+        target.open()
+        target.sample(self._opened(beside))
+        row.beside_us, row.hot_beside_us = beside.samples_us, beside.hot_us
+        if not beside.samples_us:
+            raise wire.Failed(protocol.NOT_RUN, beside.message)
 
     def _opened(self, row: wire.TargetTiming | None) -> Target | None:
         """Return a reference's open target; None where it cannot be opened, and its row says why."""

@@ -46,6 +46,8 @@ def of_rows(rows: list[wire.TargetTiming], references: Peer, kernel: Peer | None
     deadline = time.monotonic() + LAUNCH_S
     for row in rows:
         peer = kernel if row.target == protocol.KERNEL else references
+        if row.target.startswith(protocol.CONTROL):
+            continue
         if row.status != protocol.OK or peer is None or row.target.endswith(protocol.BACKWARD):
             continue
         try:

@@ -81,6 +81,7 @@ COMPILED = ".compiled"  # ends the name of an operator that is compiled
 THREADS = "OMP_NUM_THREADS"  # the variable that says how many threads an environment computes with
 KERNEL = "kernel"  # the target's name of the code under test
 MODEL = "model"  # the reference of a problem file: its own ``Model``
+CONTROL = "control:"  # begins the target's name of a reference that is timed in the kernel's process, before the kernel
 BACKWARD = ".backward"  # ends the name of a workload with gradients; of a target: its backward pass by itself
 
 

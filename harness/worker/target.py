@@ -44,6 +44,11 @@ class Picked(NamedTuple):
     dtype: str
 
 
+def is_in_kernels_process(target: str) -> bool:
+    """Return whether a target is timed in the kernel's process: the kernel, and the control."""
+    return target == protocol.KERNEL or target.startswith(protocol.CONTROL)
+
+
 class Target:
     """One target on one workload, in the process that has it."""
 
@@ -55,7 +60,7 @@ class Target:
         self, request: wire.TimeRequest, workload: Workload, fresh: Fresh, peer: Peer, row: wire.TargetTiming
     ) -> None:
         self.request, self.workload, self.fresh, self.peer, self.row = request, workload, fresh, peer, row
-        self.is_kernel = row.target == protocol.KERNEL
+        self.in_kernels_process = is_in_kernels_process(row.target)
         self.random = random.SystemRandom()  # its state cannot be read
         self.opened = wire.Opened(False, False)
         self.described: wire.Described | None = None
@@ -140,7 +145,7 @@ class Target:
     def _keep_outputs_apart(self, order: Callable[[], object]) -> None:
         """Where calls of one order return the same memory, by its process's word, only the last output can be judged:
         from now on each call ends with a copy of its output. Who denies it has wrong outputs."""
-        if self.opened.in_slots or not self.is_kernel:
+        if self.opened.in_slots or not self.in_kernels_process:
             return
         order()
         self.described = None
@@ -286,7 +291,7 @@ class Target:
 
     def _look(self, number: int, picked: list[Picked]) -> None:
         """After the order of a number, of those that it is one of: look at outputs, perhaps."""
-        if not self.is_kernel:
+        if not self.in_kernels_process:
             return
         judged = not self.draws and self.random.random() < CHECKED / number
         delivered = judged or number <= DELIVERIES or self.random.random() < DELIVERED

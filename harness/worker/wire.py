@@ -439,6 +439,9 @@ class TargetTiming(Outcome):
     hot_ordered_us: Optional[float] = None  # the same, hot
     memory: Optional[CallMemory] = None  # None where it was not measured, as in records from before it was
     memory_message: str = ""  # why it was not
+    # of a control: samples of the same reference in the references' process, in turns
+    beside_us: List[float] = field(default_factory=list)
+    hot_beside_us: List[float] = field(default_factory=list)  # the same, hot
     # What the harness saw of the GPU meanwhile, and left out:
     capped: List[int] = field(default_factory=list)  # which of samples_us were taken under the power cap
     hot_capped: List[int] = field(default_factory=list)  # the same of hot_us

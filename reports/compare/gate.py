@@ -26,7 +26,7 @@ from harness.stats import decide, effects
 from harness.stats.peaks import counted
 from harness.worker import protocol
 from reports import model
-from reports.compare import correctness, latency
+from reports.compare import correctness, identical, latency
 from reports.compare.correctness import FAILED, OFF_STREAM
 from reports.load.evidence import Evidence
 from reports.load.launches import Launch
@@ -111,9 +111,9 @@ def _value(row: Launch, mode: str) -> float | None:
     return row.time_us(mode)
 
 
-def judge(evidence: Evidence, cell: Cell, reference: str, mode: str) -> CellVerdict:
+def judge(evidence: Evidence, cell: Cell, reference: str, mode: str, blocked: str = "") -> CellVerdict:
     """Judge one cell against the reference in the same launches, by its own correctness; `gate` adds the other
-    versions'."""
+    versions'. `blocked`: why the control permits no ratio of times."""
     stopped = evidence.blocked(cell)
     own = correctness.side(evidence, cell, protocol.KERNEL)
     known = evidence.references(cell.kernel, cell.device)
@@ -132,6 +132,7 @@ def judge(evidence: Evidence, cell: Cell, reference: str, mode: str) -> CellVerd
         (any(row.correct is False for row in rows[protocol.KERNEL]), sentence("gate", "another_output")),
         (reference not in known, sentence("gate", "no_reference", reference, known)),
         (is_quick, sentence("gate", "quick")),
+        (bool(blocked), blocked),
         (not shared, _explain_no_value(rows, mode)),
     )
     holds = [does_hold for does_hold, _ in checks]
@@ -203,8 +204,9 @@ def gate(
     """Judge every cell and way to time, and where `memory_at_most` is given its memory. `reference`: by default what
     PyTorch picks. A kernel that is wrong in one version passes on that workload in none."""
     cells = [(cell, reference_of(info, reference)) for cell, info in choose(evidence, kernels, workloads)]
+    blocked = identical.blocked_places(evidence)
     timed = [
-        judge(evidence, cell, against, mode)
+        judge(evidence, cell, against, mode, blocked.get((cell.environment, cell.device), ""))
         for cell, against in cells
         for mode in latency.modes(cell.device)
         if mode in modes or cell.device == "cpu"

@@ -17,6 +17,7 @@ from harness.schema.records import LaunchRecord, ValidationRecord
 from harness.schema.run_records import Cell
 from harness.worker import protocol
 from reports.compare.correctness import OFF_STREAM
+from reports.compare.identical import blocked_places
 from reports.compare.latency import median_interval
 from reports.load.evidence import Evidence
 from reports.load.launches import Launch, escapes
@@ -29,7 +30,7 @@ NOT_ITS_FAULT = frozenset({"not_run", "broken", "undecidable"})
 @dataclass(frozen=True, kw_only=True)
 class Solution:
     """One pair in one environment. `speedup` is None where one side has no times; the interval where launches are too
-    few. `why` says what is wrong, or missing."""
+    few. `why` says what is wrong, or missing, and `no_ratio` why the control permits no speed-up."""
 
     problem: str
     kernel: str
@@ -41,10 +42,13 @@ class Solution:
     high: float | None
     launches: int
     left_out: bool
+    no_ratio: str = ""
 
     @property
     def speedup_text(self) -> str:
         """1.31x [1.28, 1.35]: over the reference, above 1 is faster."""
+        if self.no_ratio:
+            return "correct; no ratio: see the control"
         return "correct; no times" if self.speedup is None else ratio_interval(self.speedup, self.low, self.high, ".3g")
 
     def exceeds(self, p: float) -> bool:
@@ -53,7 +57,7 @@ class Solution:
 
     def undecided(self, p: float) -> bool:
         if not self.correct or p == 0 or self.speedup is None:
-            return False
+            return bool(self.no_ratio) and p > 0
         return self.low is None or self.high is None or self.low <= p < self.high
 
 
@@ -82,12 +86,13 @@ def scores(evidence: Evidence, count_missing: bool = False) -> list[Score]:
     pairs = run.kernelbench.pairs if run.kernelbench else {}
     whole = set(pairs) <= {kernel.name for kernel in run.kernels}  # with --kernel the other problems are not missing
     missing = len(run.kernelbench.missing) if run.kernelbench and whole else 0
+    blocked = blocked_places(evidence)
     places: dict[tuple[str, str], list[Solution]] = {}
     for cell in run.cells:
         known = evidence.environments.get(cell.environment)
         if cell.workload in names and (known is None or known.status == "ok"):
             problem = pairs.get(cell.kernel, names[cell.workload])
-            found = solution(evidence, cell, problem)
+            found = solution(evidence, cell, problem, blocked.get((cell.environment, cell.device), ""))
             places.setdefault((cell.environment, cell.device), []).append(found)
     return [
         score(environment, device, found, missing, count_missing) for (environment, device), found in places.items()
@@ -116,15 +121,16 @@ def _speedups(mine: list[Launch], theirs: list[Launch]) -> list[float]:
     return [times[row.block] / row.median_us for row in mine if row.median_us and row.block in times]
 
 
-def solution(evidence: Evidence, cell: Cell, problem: str) -> Solution:
-    """Return one pair in one environment."""
+def solution(evidence: Evidence, cell: Cell, problem: str, blocked: str = "") -> Solution:
+    """Return one pair in one environment. `blocked`: why the control permits no ratio."""
     record = evidence.validations.get(cell.id)
     mine, theirs = evidence.timed(cell, protocol.KERNEL), evidence.timed(cell, protocol.MODEL)
     timed = any(row.status == "ok" for row in theirs)
     refused = bool(theirs) and not timed  # `Model` itself does not run here
     wrong = "" if refused else _wrong(record, mine, evidence.launches_of(cell))
     unknown = "" if wrong else _unknown(record, mine, theirs)
-    ratios = [] if wrong else _speedups(mine, theirs)
+    no_ratio = "" if wrong or unknown else blocked
+    ratios = [] if wrong or no_ratio else _speedups(mine, theirs)
     low, high = median_interval(ratios, evidence.confidence)
     return Solution(
         problem=problem,
@@ -132,6 +138,7 @@ def solution(evidence: Evidence, cell: Cell, problem: str) -> Solution:
         workload=cell.workload,
         correct=not wrong and not refused and record is not None and record.status == "ok",
         why=wrong or unknown,
+        no_ratio=no_ratio,
         speedup=statistics.median(ratios) if ratios else None,
         low=low,
         high=high,

@@ -11,6 +11,7 @@ from reports.attribute import attribute
 from reports.compare.compiled import compiled
 from reports.compare.differences import build_differences, confounders, environment_items
 from reports.compare.gpus import cards, what_ran
+from reports.compare.identical import controls_of
 from reports.compare.kernelbench import scores
 from reports.compare.outcomes import cell_states, failures, version_of
 from reports.compare.properties import blind_spots, unrepeatable
@@ -54,6 +55,7 @@ class Report:
         self.answers = answers(evidence, self.versions, rows, self.explanations, self.confounders)
         self.cells = cell_states(evidence)
         self.kernelbench = scores(evidence, count_missing)
+        self.identical_controls = controls_of(evidence)
         self.environment_items = environment_items(evidence)
         self.compiled = compiled(evidence)
         self.builds = build_differences(evidence)

@@ -69,6 +69,9 @@ def summary(report: Report) -> dict[str, Any]:
         "comparisons": report.rows,
         "what_ran": report.ran,
         "kernelbench": report.kernelbench,
+        "identical_controls": [
+            {**vars(each), "outcome": each.outcome.value, "text": each.text} for each in report.identical_controls
+        ],
         "environment_differences": [item for item in report.environment_items if not item.same],
         "compiled": [each.summary for each in report.compiled],
         "identical_properties": sum(item.same for item in report.environment_items),
