@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from harness.cluster.campaign import Asked, gather
+from harness.cluster.campaign import CampaignRequest, gather
 from harness.cluster.shards import Shard, digest_of, plan_shards, seal
 from harness.config.matrix import load_matrix
 from harness.schema.run_records import Selection
@@ -122,7 +122,9 @@ def take(step: str, root: Path) -> None:
         for shard in shards:
             seal(shard, matrix, text, root)
     else:
-        asked = Asked(command=("kernel-matrix", "matrix"), selection=Selection(), digest="d", shards=tuple(shards))
+        asked = CampaignRequest(
+            command=("kernel-matrix", "matrix"), selection=Selection(), digest="d", shards=tuple(shards)
+        )
         gather(root, asked, shards)
     wall_s, processor_s = time.perf_counter() - started, time.process_time() - used
     peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))

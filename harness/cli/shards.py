@@ -12,7 +12,7 @@ from pathlib import Path
 
 from harness.cli.options import Command, Options, Parser, at_least
 from harness.cli.report import MACHINES, add_judging, report_run, report_side_by_side
-from harness.cluster.campaign import ASKED, Asked, Campaign, JobState, ShardJob, describe_unfinished, gather
+from harness.cluster.campaign import ASKED, Campaign, CampaignRequest, JobState, ShardJob, describe_unfinished, gather
 from harness.cluster.collect import LostShard, describe_lost
 from harness.cluster.local import Local
 from harness.cluster.shards import Shard, digest_of, plan_shards
@@ -83,7 +83,7 @@ def run_on(options: argparse.Namespace, selection: Selection, command: tuple[str
     engine = Local() if options.on == "local" else Slurm(sbatch_options(options, matrix))
     folder.mkdir(parents=True, exist_ok=True)
     with held(folder / "wait.lock", "another process waits for these very shards; waiting for it"):
-        asked = Asked(command=command, selection=selection, digest=digest, shards=tuple(planned))
+        asked = CampaignRequest(command=command, selection=selection, digest=digest, shards=tuple(planned))
         asked.save(folder)
         campaign = Campaign(matrix, text, root, asked.shards, engine)
         campaign.queue()
@@ -104,7 +104,7 @@ def refuse_one_page(options: argparse.Namespace, shards: Sequence[Shard]) -> Non
         raise InputError("--out: not with several GPUs", "each has its own page, in the folder of its run")
 
 
-def deliver(root: Path, asked: Asked, lost: Sequence[LostShard], options: argparse.Namespace) -> list[int]:
+def deliver(root: Path, asked: CampaignRequest, lost: Sequence[LostShard], options: argparse.Namespace) -> list[int]:
     """Make one run, with its page, of all shards that finished; of several models of GPU one each. Return the exit
     codes."""
     codes, runs = list[int](), list[Path]()
@@ -188,7 +188,7 @@ def add_collect_options(parser: Parser) -> None:
 
 def collect(options: argparse.Namespace) -> int:
     folder = (options.folder or newest(SHARDS)).resolve()
-    asked = Asked.load(folder)
+    asked = CampaignRequest.load(folder)
     if asked is None:
         problem = "no such folder" if not folder.is_dir() else f"it holds no {ASKED}, so no shards were queued there"
         raise InputError(f"{folder}: {problem}", f"name a folder below {SHARDS}, or queue: {typed('matrix', '--on')}")

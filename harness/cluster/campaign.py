@@ -79,7 +79,7 @@ class ShardJob:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class CampaignRequest:
     """What one command asked for, and its shards. `digest`: of all that they are sealed with."""
 
     command: tuple[str, ...]
@@ -88,7 +88,7 @@ class Asked:
     shards: tuple[Shard, ...]
 
     @classmethod
-    def load(cls, folder: Path) -> Asked | None:
+    def load(cls, folder: Path) -> CampaignRequest | None:
         """Return what was asked for in a folder of shards; None where nothing was yet."""
         path = folder / ASKED
         if not path.is_file():
@@ -104,7 +104,7 @@ class Asked:
         protocol.write_json(str(folder / ASKED), value)
 
 
-ADAPTER = TypeAdapter(Asked)
+ADAPTER = TypeAdapter(CampaignRequest)
 
 
 class Campaign:
@@ -195,7 +195,7 @@ def describe_unfinished(shard: Shard, states: Mapping[str, JobState]) -> str:
     return f"{what}; {shard.count_records()} records so far"
 
 
-def gather(root: Path, asked: Asked, shards: Sequence[Shard], lost: Sequence[LostShard] = ()) -> Run:
+def gather(root: Path, asked: CampaignRequest, shards: Sequence[Shard], lost: Sequence[LostShard] = ()) -> Run:
     """Return the run of those of these shards that finished; that of before, with what was deleted of it, where nothing
     new has finished. What is lost has rows that say why. InfrastructureError where no shard has finished."""
     finished = [(shard, run) for shard in shards if (run := shard.run()) is not None]

@@ -47,7 +47,7 @@ from harness.executors.sandbox import (
     sandbox_paths,
     sandbox_variables,
 )
-from harness.executors.transfer import Refused, pack, relocate, unpack
+from harness.executors.transfer import TransferRefused, pack, relocate, unpack
 from harness.gpu import handed_on
 from harness.schema.environment_records import EnvironmentRecord, Observation
 from harness.tools import GIB
@@ -263,7 +263,7 @@ class DockerExecutor(BaseExecutor):
         try:
             with self.engine.stream("cp", f"{container}:/out/.", "-") as copy:
                 unpack(copy, places, limit_bytes=most_bytes, limit_files=self.limits.output_files)
-        except Refused as error:
+        except TransferRefused as error:
             return f"its output limit: it {error}"
         except tarfile.TarError as error:
             raise EngineGone(f"what a container left has no end: {error}") from None

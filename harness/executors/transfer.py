@@ -23,7 +23,7 @@ DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)  # this machine's fa
 OPEN_FOLDER = 0o777  # a folder that the sandbox's user, unknown here, may fill
 
 
-class Refused(Exception):
+class TransferRefused(Exception):
     """What came out is more than it may be."""
 
 
@@ -104,7 +104,7 @@ def unpack(source: IO[bytes], places: Mapping[str, Path], *, limit_bytes: int, l
             target, plain = places[parts[0]].joinpath(*parts[1:]), member.isreg()
             total, files = total + (member.size if plain else 0), files + 1
             if total > limit_bytes or files > limit_files:
-                raise Refused(f"left more than {limit_bytes} bytes or {limit_files} files")
+                raise TransferRefused(f"left more than {limit_bytes} bytes or {limit_files} files")
             try:
                 if member.isdir():
                     target.mkdir(parents=True, exist_ok=True)
@@ -116,4 +116,6 @@ def unpack(source: IO[bytes], places: Mapping[str, Path], *, limit_bytes: int, l
             except OSError as error:
                 if error.errno in DISK:
                     raise
-                raise Refused(f"left a file that cannot be kept: {error.strerror}: {member.name[:80]!r}") from None
+                raise TransferRefused(
+                    f"left a file that cannot be kept: {error.strerror}: {member.name[:80]!r}"
+                ) from None

@@ -51,7 +51,7 @@ class Question(Record):
     every: bool  # whether every version is asked, and not only those that halve what is left
 
 
-class Rate(Record):
+class PassCount(Record):
     passed: int
     trials: int
 
@@ -69,7 +69,9 @@ class CellSeen(Outcome, kw_only=True):
     """One cell of one version. `ratio` is its time over the good version's in the same rounds, with its interval."""
 
     cell: str  # <kernel>/<workload>/<device>, without the kernel for a reference
-    rates: dict[str, Rate] = field(default_factory=dict)  # trials that pass the deciding rule, by input distribution
+    rates: dict[str, PassCount] = field(
+        default_factory=dict
+    )  # trials that pass the deciding rule, by input distribution
     # of a problem: what this version computes in float64, by distribution, trial and output
     truths: dict[str, TruthSketch] = field(default_factory=dict)
     ratio: float | None = None
@@ -92,7 +94,7 @@ class Probe(Record):
     cells: list[CellSeen] = field(default_factory=list)
 
 
-class Difference(Record):
+class SketchDifference(Record):
     cell: str
     computes_else: bool  # whether the float64 results differ beyond rounding
 
@@ -103,7 +105,7 @@ class Step(Record):
     before: str
     after: str
     unknown: list[str]  # versions between the two whose side is not known
-    differences: list[Difference]
+    differences: list[SketchDifference]
 
 
 class BisectionRecord(Record):

@@ -87,7 +87,7 @@ class Raised:
 
 
 @dataclass(frozen=True)
-class End:
+class ScriptEnd:
     """How a run of the script ended."""
 
     torch: str = ""
@@ -110,7 +110,7 @@ class Trace:
     """The operators of one run, in order, and how the run ended."""
 
     operators: tuple[OperatorCall, ...]
-    end: End
+    end: ScriptEnd
     sketches: Sketch  # a row each, as `Value.row` numbers them
 
     def output(self, slot: Slot) -> Value:
@@ -170,7 +170,7 @@ class Reason(str, enum.Enum):
     DRAWS = "draws"  # it draws other random numbers, or from another state of the generator
 
 
-class Verdict(str, enum.Enum):
+class TraceVerdict(str, enum.Enum):
     """What is known of why the end results differ."""
 
     UNCHANGED = "unchanged"  # no operator diverges
@@ -183,7 +183,7 @@ class Verdict(str, enum.Enum):
 
     @property
     def is_inconclusive(self) -> bool:
-        return self in (Verdict.DOES_NOT_REPEAT, Verdict.NOT_EXPLAINED, Verdict.POSSIBLE)
+        return self in (TraceVerdict.DOES_NOT_REPEAT, TraceVerdict.NOT_EXPLAINED, TraceVerdict.POSSIBLE)
 
 
 class Truth(str, enum.Enum):
@@ -265,7 +265,7 @@ class TraceSummary:
     good: str
     bad: str
     command: list[str]
-    verdict: Verdict = Verdict.UNCHANGED
+    verdict: TraceVerdict = TraceVerdict.UNCHANGED
     numbers: float | None = None  # largest relative difference of a number that left PyTorch
     tensors: float | None = None  # and of a tensor that was left
     causes: list[DivergingKind] = field(default_factory=list)  # what is needed first, in the program's order
@@ -285,10 +285,10 @@ class TraceSummary:
 
 # -- files -----------------------------------------------------------------------------------------------------------
 
-OPERATOR, END, FOUND = TypeAdapter(OperatorCall), TypeAdapter(End), TypeAdapter(TraceSummary)
+OPERATOR, END, FOUND = TypeAdapter(OperatorCall), TypeAdapter(ScriptEnd), TypeAdapter(TraceSummary)
 
 
-def load_end(folder: Path) -> End:
+def load_end(folder: Path) -> ScriptEnd:
     """Return how the run in a folder ended."""
     return END.validate_json((folder / "end.json").read_bytes())
 

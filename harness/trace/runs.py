@@ -30,7 +30,7 @@ from harness.executors.process import tail
 from harness.executors.venv import VenvExecutor
 from harness.search.bisect.subject import environment_of
 from harness.tools import cache_folder, physical_cores
-from harness.trace.model import End, Trace, load_end, load_trace
+from harness.trace.model import ScriptEnd, Trace, load_end, load_trace
 from harness.worker import protocol
 
 TRACER = Path(__file__).parent.parent / "tracer"
@@ -83,7 +83,7 @@ class TracedVersion:
     def store(self) -> Path:
         return self.out / f"store-{self.version}"
 
-    def run_plainly(self) -> End:
+    def run_plainly(self) -> ScriptEnd:
         """Run the script without the recorder."""
         return load_end(self.run({"is_recorded": False}))
 

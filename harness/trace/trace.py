@@ -15,14 +15,14 @@ from harness.trace.judge import judge_all
 from harness.trace.model import (
     DifferingSite,
     DivergingKind,
-    End,
     OneRaised,
     OperatorCall,
     OperatorKind,
     Reason,
+    ScriptEnd,
     Trace,
     TraceSummary,
-    Verdict,
+    TraceVerdict,
 )
 from harness.trace.results import distances, find_result, pair_tensors
 from harness.trace.runs import TracedVersion, find_programs
@@ -58,13 +58,13 @@ def trace(
     unstable = find_unstable(b, b_again) | {to_bad.get(index, -1) for index in find_unstable(g, g_again)}
     repeats = find_result(g_again).equals(experiment.wanted) and find_result(b_again).equals(experiment.had)
     if not repeats:
-        outcome.verdict = Verdict.DOES_NOT_REPEAT
+        outcome.verdict = TraceVerdict.DOES_NOT_REPEAT
     elif experiment.wanted.equals(experiment.had):
         first = dict[OperatorKind, Site]()
         for site in find_diverging(experiment.sites, unstable):
             first.setdefault(site.kind, site)
         outcome.causes = [_describe_kind(site, g, b) for site in first.values()]
-        outcome.verdict = Verdict.NO_EFFECT if first else Verdict.UNCHANGED
+        outcome.verdict = TraceVerdict.NO_EFFECT if first else TraceVerdict.UNCHANGED
     else:
         _prove(outcome, experiment, unstable)
     outcome.runs = good.count + bad.count
@@ -84,7 +84,7 @@ def _record(side: TracedVersion, outcome: TraceSummary, say: Say) -> tuple[Trace
     return traces
 
 
-def require_undisturbed(version: str, plain: End, recorded: End) -> None:
+def require_undisturbed(version: str, plain: ScriptEnd, recorded: ScriptEnd) -> None:
     """Raise InputError where the script ends in another way under the recorder."""
     if plain.failure != recorded.failure:
         ends = [end.failure or "exit code 0" for end in (recorded, plain)]
@@ -138,11 +138,11 @@ def _prove(outcome: TraceSummary, experiment: Experiment, unstable: set[int]) ->
         outcome.causes = _find_causes(experiment, proof)
     outcome.comes_back, outcome.left = proof.comes_back, proof.left
     if proof.comes_back:
-        outcome.verdict = Verdict.PROVEN
+        outcome.verdict = TraceVerdict.PROVEN
     elif outcome.raised is not None and outcome.raised.where.is_pytorchs:
-        outcome.verdict = Verdict.RAISED  # whatever else differs is not why
+        outcome.verdict = TraceVerdict.RAISED  # whatever else differs is not why
     else:
-        outcome.verdict = Verdict.POSSIBLE if proof.all else Verdict.NOT_EXPLAINED
+        outcome.verdict = TraceVerdict.POSSIBLE if proof.all else TraceVerdict.NOT_EXPLAINED
 
 
 def _find_causes(experiment: Experiment, proof: Proof) -> list[DivergingKind]:

@@ -155,7 +155,7 @@ def pair() -> tuple[Channel, Channel]:
     return Channel(one), Channel(other)
 
 
-class Memory:
+class SharedMemory:
     """Shared memory that is made here; `file` is its descriptor, to be sent."""
 
     def __init__(self, size_bytes: int) -> None:

@@ -78,7 +78,7 @@ class ConditionJob:
         if site and self.site is None:
             data = poisoning.tile(pattern, self.workload.dtype)
             size_bytes = 2 * sum(tensor.numel() * tensor.element_size() for tensor in tensors.flat(arguments))
-            wanted = poisoning.Wanted(self.device, pattern, data, size_bytes, self.libraries.get(site))
+            wanted = poisoning.PrefillRequest(self.device, pattern, data, size_bytes, self.libraries.get(site))
             self.site = poisoning.SITES[site](wanted)
         return self.site
 

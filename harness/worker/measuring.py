@@ -143,7 +143,7 @@ def pair_of(
 def _kinds(device: str) -> tuple[type[Fresh], type[Target], Any]:
     """Return (inputs, a target, memory) on a device."""
     if device == "cpu":
-        return Fresh, Target, channel.Memory
+        return Fresh, Target, channel.SharedMemory
     from .device_fresh import DeviceFresh
     from .device_memory import DeviceMemory
     from .device_target import DeviceTarget

@@ -15,7 +15,7 @@ ASKED = 15  # times, of which the fastest counts: a busy machine makes an answer
 class Peer:
     """A process that computes. Every answer that is not one fails the target that it was asked about."""
 
-    def __init__(self, connection: channel.Channel, memory: Any = channel.Memory, lost: str = "") -> None:
+    def __init__(self, connection: channel.Channel, memory: Any = channel.SharedMemory, lost: str = "") -> None:
         self.connection = connection
         self.memory = memory  # makes what both can map
         self.lost = lost  # why it is asked nothing any more

@@ -71,7 +71,7 @@ def fill(tensor: Any, data: bytes) -> Any:
     return tensor
 
 
-class Wanted(NamedTuple):
+class PrefillRequest(NamedTuple):
     """What memory is to hold: the bytes of a pattern. `size_bytes`: of the largest block that a kernel may ask for;
     `library`: the probe that reaches the site, where it takes one."""
 
@@ -85,7 +85,7 @@ class Wanted(NamedTuple):
 class Output:
     """The output is filled where it is made (`kernels.Extension.bind`): nothing is left to do before the call."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: PrefillRequest) -> None:
         self.wanted, self.data = wanted, wanted.data
 
     def place(self, tensor: Any) -> Any:
@@ -106,7 +106,7 @@ class Around(Output):
     stretches are cleared after the call: what a kernel allocates next may be this memory, and to read that before it
     is written is another fault (`heap`, `workspace`)."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: PrefillRequest) -> None:
         super().__init__(wanted)
         self.filled: list[Any] = []
 
@@ -146,7 +146,7 @@ def keep_to_one_arena() -> None:
 
 
 class Heap(Output):
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: PrefillRequest) -> None:
         super().__init__(wanted)
         self.libc = ctypes.CDLL(None)
         if not hasattr(self.libc, "mallopt") or not hasattr(self.libc, "gnu_get_libc_version"):
@@ -182,7 +182,7 @@ class Heap(Output):
 class Stack(Output):
     """Of the calling thread, of the threads of OpenMP's pools, and of threads yet to come (csrc/probes/poison.cpp)."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: PrefillRequest) -> None:
         super().__init__(wanted)
         self.probe = load(wanted.library)
         self.probe.poison_pattern.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
@@ -202,7 +202,7 @@ class Stack(Output):
 class Shared(Output):
     """Of every SM, on the kernel's own stream (csrc/probes/poison.cu)."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: PrefillRequest) -> None:
         super().__init__(wanted)
         self.probe = load(wanted.library)
         self.probe.poison_shared.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p]

@@ -929,7 +929,7 @@ class BatchResult(Reply):
     answers: List[Answered]
 
 
-class Task(NamedTuple):
+class TaskType(NamedTuple):
     """The function that does it is `function`, or named for the task; its module is `module`, or named so too."""
 
     request: Type[Request]
@@ -938,23 +938,23 @@ class Task(NamedTuple):
     function: str = ""
 
 
-TASKS: Mapping[str, Task] = {
-    "observe": Task(ObserveRequest, Observation),
-    "build": Task(BuildRequest, BuildResult),
-    "take": Task(TakeRequest, BuildResult, "prebuilt"),
-    "candidate": Task(CandidateRequest, CandidateResult),
-    "judge": Task(JudgeRequest, JudgeResult),
-    "batch": Task(BatchRequest, BatchResult),
-    "time": Task(TimeRequest, TimeResult, "measuring", "launch"),
-    "host": Task(HostRequest, Outcome, "serving"),
-    "store": Task(StoreRequest, StoreResult),
-    "ceilings": Task(CeilingsRequest, CeilingsResult, "device"),
-    "probe": Task(EmptyRequest, Outcome, "device"),
-    "library": Task(LibraryRequest, Outcome),
-    "conditions": Task(ConditionsRequest, Outcome),
-    "weigh": Task(WeighRequest, WeighResult),
-    "link": Task(LinkRequest, Outcome, "library"),
-    "check": Task(CallRequest, CheckResult),
-    "profile": Task(ProfileRequest, ProfileResult),
-    "compiled": Task(CompiledRequest, CompiledResult),
+TASKS: Mapping[str, TaskType] = {
+    "observe": TaskType(ObserveRequest, Observation),
+    "build": TaskType(BuildRequest, BuildResult),
+    "take": TaskType(TakeRequest, BuildResult, "prebuilt"),
+    "candidate": TaskType(CandidateRequest, CandidateResult),
+    "judge": TaskType(JudgeRequest, JudgeResult),
+    "batch": TaskType(BatchRequest, BatchResult),
+    "time": TaskType(TimeRequest, TimeResult, "measuring", "launch"),
+    "host": TaskType(HostRequest, Outcome, "serving"),
+    "store": TaskType(StoreRequest, StoreResult),
+    "ceilings": TaskType(CeilingsRequest, CeilingsResult, "device"),
+    "probe": TaskType(EmptyRequest, Outcome, "device"),
+    "library": TaskType(LibraryRequest, Outcome),
+    "conditions": TaskType(ConditionsRequest, Outcome),
+    "weigh": TaskType(WeighRequest, WeighResult),
+    "link": TaskType(LinkRequest, Outcome, "library"),
+    "check": TaskType(CallRequest, CheckResult),
+    "profile": TaskType(ProfileRequest, ProfileResult),
+    "compiled": TaskType(CompiledRequest, CompiledResult),
 }

@@ -89,28 +89,10 @@ def _excluded(
 def card(case: CaseFacts, kind: Kind, finding: Finding, change: Change = None) -> Cause:
     """Return the cause that a rule found: of a result, of a time, or of memory."""
     kind, cells = finding.kind or kind, list(dict.fromkeys(finding.cells))
-    about, ratio = About.CORRECTNESS, 1.0
-    if isinstance(change, TimeChange):
-        about, ratio = About.LATENCY, (max if change.sign > 0 else min)(change.ratios, default=1.0)
-    elif change is not None:
-        about, ratio = About.MEMORY, change.most.ratio or 1.0
-    elif "leans" in finding.words:
-        about = About.LATENCY
+    about, ratio = _about(finding, change)
     missing = [rival for rival, exclusion in finding.needs.items() if not exclusion]
     grade = grade_of(finding.shown, missing)
-    facts: dict[str, Any] = {
-        "case": case,
-        "cells": cells,
-        "change": change,
-        "finding": finding,
-        "about": about,
-        "kernel": case.kernel,
-        "subject": case.subject,
-        "base": case.versions[0],
-        "missing": missing,
-        **finding.words,
-        **finding.details,
-    }
+    facts = {"cells": cells, "change": change, "about": about, "missing": missing, **_facts(case, finding)}
 
     def tell(this: str, reference: str) -> str:
         places = case.versions[0], this
@@ -145,6 +127,29 @@ def card(case: CaseFacts, kind: Kind, finding: Finding, change: Change = None) -
         group_key=_group(case, kind, finding, about, grade),
     )
     return combined(made, card(case, kind, finding.also, change)) if finding.also is not None else made
+
+
+def _facts(case: CaseFacts, finding: Finding) -> dict[str, Any]:
+    """Return what a sentence may name of a case and of a finding."""
+    return {
+        "case": case,
+        "finding": finding,
+        "kernel": case.kernel,
+        "subject": case.subject,
+        "base": case.versions[0],
+        **finding.words,
+        **finding.details,
+    }
+
+
+def _about(finding: Finding, change: Change) -> tuple[About, float]:
+    """Return what a cause is about, and how many times as much of it there is: 1 for a result."""
+    if isinstance(change, TimeChange):
+        furthest = max if change.sign > 0 else min
+        return About.LATENCY, furthest(change.ratios, default=1.0)
+    if change is not None:
+        return About.MEMORY, change.most.ratio or 1.0
+    return (About.LATENCY if "leans" in finding.words else About.CORRECTNESS), 1.0
 
 
 def _group(case: CaseFacts, kind: Kind, finding: Finding, about: About, grade: str) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ class Card(GpuFacts):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ran:
+class ProfiledImplementation:
     """One implementation's operators and device functions, as the profiler saw them, and the workloads they ran for.
     Without operators `message` says why."""
 
@@ -117,7 +117,7 @@ def clocks_by_environment(evidence: Evidence) -> dict[str, float]:
     return {name: statistics.median(values) for name, values in clocks.items()}
 
 
-def what_ran(evidence: Evidence, device: str) -> list[Ran]:
+def what_ran(evidence: Evidence, device: str) -> list[ProfiledImplementation]:
     """Per environment and reference, one entry for each set of operators, or for each reason why there are none."""
     found: dict[tuple[str, str, tuple[str, ...], str], dict[str, None]] = {}
     environments = evidence.run.environments
@@ -130,7 +130,7 @@ def what_ran(evidence: Evidence, device: str) -> list[Ran]:
                 key = (cell.environment, reference, tuple(result.operators), reason)
                 found.setdefault(key, {})[cell.workload] = None
     return [
-        Ran(
+        ProfiledImplementation(
             environment=environment,
             target=target,
             operators=[each for each in ran if each.startswith(OPERATOR)],

@@ -27,7 +27,7 @@ MOST_NAMES = 6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class SubjectSummary:
     """Of one kernel or reference on one device, or of several of which the same is said.
 
     `open`: what could not be told, and what did not run; `cards`: the numbers of the explanations; `grid`: by subject,
@@ -68,8 +68,8 @@ class Answers:
     """`kernels` and `references` are worst first; of references only those that changed or are wrong."""
 
     title: str
-    kernels: list[Answer]
-    references: list[Answer]
+    kernels: list[SubjectSummary]
+    references: list[SubjectSummary]
     of_references: str
     deviations: str
     notes: list[str]
@@ -127,12 +127,12 @@ def answers(
     )
 
 
-def _tally(found: Sequence[Answer]) -> dict[State, int]:
+def _tally(found: Sequence[SubjectSummary]) -> dict[State, int]:
     states = Counter(each.state for each in found)
     return {state: states[state] for state in ORDER if states[state]}
 
 
-def _title(kernels: Sequence[Answer], names: Sequence[str]) -> str:
+def _title(kernels: Sequence[SubjectSummary], names: Sequence[str]) -> str:
     if len(kernels) == 1:
         return kernels[0].line
     distinct = {(each.kind, each.subjects) for each in kernels}
@@ -140,7 +140,7 @@ def _title(kernels: Sequence[Answer], names: Sequence[str]) -> str:
     return sentence("answers", "title", names, kinds, len(distinct) < len(kernels), _tally(kernels))
 
 
-def _together(found: Sequence[Answer]) -> list[Answer]:
+def _together(found: Sequence[SubjectSummary]) -> list[SubjectSummary]:
     """Return one answer where the same is said of several."""
     alike = grouped((replace(each, subjects=()), each) for each in found)
     return [
@@ -153,7 +153,7 @@ def _together(found: Sequence[Answer]) -> list[Answer]:
     ]
 
 
-def _with_left_out(evidence: Evidence, found: Sequence[Answer], versions: int) -> list[Answer]:
+def _with_left_out(evidence: Evidence, found: Sequence[SubjectSummary], versions: int) -> list[SubjectSummary]:
     """Return answers with kernels that were planned on no device; and of others, the devices on which they were not."""
     planned = {(cell.kernel, cell.device) for cell in evidence.run.cells}
     answers = list(found)
@@ -171,7 +171,7 @@ def _with_left_out(evidence: Evidence, found: Sequence[Answer], versions: int) -
                 more = sentence("answers", "left_out_beside", *facts)
                 answers[own] = replace(answers[own], open=(*answers[own].open, more))
                 continue
-            answer = Answer(
+            answer = SubjectSummary(
                 kind=KERNEL,
                 subjects=(kernel.name,),
                 device=device,
@@ -190,7 +190,7 @@ def _answer(
     rows: Sequence[Comparison],
     names: Mapping[str, str],
     cards: Sequence[tuple[Explanation, Cause]],
-) -> Answer:
+) -> SubjectSummary:
     row = rows[0]
     cards = [(each, cause) for each, cause in cards if cause.cause != Kind.NOTHING_MOVED]
     leads = [cause for _, cause in cards]
@@ -199,7 +199,7 @@ def _answer(
     subject = Subject(rows, names, same_build, faults)
     # PyTorch's version is not all that differs where something got worse.
     built_otherwise = not same_build and subject.state.is_worse
-    answer = Answer(
+    answer = SubjectSummary(
         kind=row.kind,
         subjects=(row.target,),
         device=row.device,

@@ -14,7 +14,7 @@ from reports.attribute.causes import GRADES, Kind
 from reports.compare.factors import crossing
 from reports.compare.rows import SUBJECTS, significance
 from reports.model import Comparison
-from reports.render.answers import MOST, Answer, Answers
+from reports.render.answers import MOST, Answers, SubjectSummary
 from reports.render.method import method_values
 from reports.render.report import Report
 from reports.render.subjects import GridCell, State
@@ -27,7 +27,7 @@ PICTURES_SHOWN = 24
 FOLDED = 6  # rows beyond which a table is folded
 
 
-def grid_lines(answers: Answers) -> list[tuple[str, Answer, list[GridCell]]]:
+def grid_lines(answers: Answers) -> list[tuple[str, SubjectSummary, list[GridCell]]]:
     """The grid's lines: a subject, its answer, and a cell for each version."""
     return [(name, each, cells) for each in answers.kernels for name, cells in each.grid.items()]
 

@@ -14,7 +14,7 @@ from harness.cli.main import main
 from harness.schema.storage import save_record
 from reports.attribute.causes import Kind
 from reports.load.evidence import load_evidence
-from reports.render.answers import MOST, Answer
+from reports.render.answers import MOST, SubjectSummary
 from reports.render.page import render_page
 from reports.render.report import Report
 from reports.text import markdown as markdown_of
@@ -27,7 +27,7 @@ THIRD = "torch2.11.0-cu121-py311"
 WRONG = Case(passed=2, units=400.0)
 
 
-def only(folder: Path, made: Spec) -> Answer:
+def only(folder: Path, made: Spec) -> SubjectSummary:
     [answer] = report_of(folder, made).answers.kernels
     return answer
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.schema.bisection_records import CellSeen, Probe, ProbeVerdict, Rate, Release
+from harness.schema.bisection_records import CellSeen, PassCount, Probe, ProbeVerdict, Release
 from harness.schema.records import Status
 from harness.search.bisect.steps import ERROR_RATE, Probes, find_differing, most_environments
 from harness.search.bisect.subject import REPLICATES
@@ -20,7 +20,7 @@ from tests.unit.test_bisection import question
 
 
 def rates(status: Status = "ok", **shares: tuple[int, int]) -> list[CellSeen]:
-    found = {name: Rate(passed=passed, trials=trials) for name, (passed, trials) in shares.items()}
+    found = {name: PassCount(passed=passed, trials=trials) for name, (passed, trials) in shares.items()}
     return [CellSeen(cell="small-fp32/cpu", status=status, rates=found)]
 
 
@@ -63,8 +63,8 @@ def test_rates_are_compared_as_rates_and_times_as_whole_intervals(
 
 def test_chance_is_shared_by_all_cells() -> None:
     """What one cell shows alone, one of forty does not."""
-    one = [CellSeen(cell=f"{i}/cpu", status="ok", rates={"a": Rate(passed=8, trials=8)}) for i in range(40)]
-    other = [replace(one[0], rates={"a": Rate(passed=2, trials=8)}), *one[1:]]
+    one = [CellSeen(cell=f"{i}/cpu", status="ok", rates={"a": PassCount(passed=8, trials=8)}) for i in range(40)]
+    other = [replace(one[0], rates={"a": PassCount(passed=2, trials=8)}), *one[1:]]
     assert find_differing(one[:1], other[:1]) == ["0/cpu"] and find_differing(one, other) == []
 
 

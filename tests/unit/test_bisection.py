@@ -14,10 +14,10 @@ from harness.schema.bisection_records import (
     Aspect,
     BisectionRecord,
     CellSeen,
+    PassCount,
     Probe,
     ProbeVerdict,
     Question,
-    Rate,
     Release,
 )
 from harness.schema.environment_records import Observation
@@ -72,7 +72,7 @@ def question(**changes: Any) -> Question:
 
 
 def probe(version: str, verdict: ProbeVerdict, passed: int, **changes: Any) -> Probe:
-    rates = {"independent": Rate(passed=20, trials=20), "large_logits": Rate(passed=passed, trials=20)}
+    rates = {"independent": PassCount(passed=20, trials=20), "large_logits": PassCount(passed=passed, trials=20)}
     values: dict[str, Any] = {
         "version": version,
         "verdict": verdict,
@@ -235,7 +235,7 @@ def test_the_report_is_written_beside_its_record_which_must_be_whole(
 )
 def test_a_trial_passes_where_nothing_is_wrong_with_it(result: dict[str, Any], passed: int) -> None:
     seen = observe.rate_cell("mine/w/cpu", validation(target(**result), trials=20), "kernel")
-    assert seen.rates == {"independent": Rate(passed=passed, trials=20)}
+    assert seen.rates == {"independent": PassCount(passed=passed, trials=20)}
     assert seen.status == ("ok" if passed == 20 else "wrong")
 
 

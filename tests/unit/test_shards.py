@@ -14,7 +14,7 @@ from harness.cli.shards import collect as collect_shards
 from harness.cli.shards import groups_of, listed, sbatch_options, shard_words
 from harness.cluster import campaign as campaigns
 from harness.cluster import slurm
-from harness.cluster.campaign import ATTEMPTS, Asked, Campaign, JobState, JobStatus, gather
+from harness.cluster.campaign import ATTEMPTS, Campaign, CampaignRequest, JobState, JobStatus, gather
 from harness.cluster.collect import collect
 from harness.cluster.shards import Shard, digest_of, plan_shards, seal
 from harness.config.matrix import load_matrix, without_slurm
@@ -101,8 +101,8 @@ def finish(shard: Shard, **changes: object) -> Run:
     return run
 
 
-def ask(shards: Sequence[Shard]) -> Asked:
-    return Asked(command=("kernel-matrix", "matrix"), selection=Selection(), digest="d", shards=tuple(shards))
+def ask(shards: Sequence[Shard]) -> CampaignRequest:
+    return CampaignRequest(command=("kernel-matrix", "matrix"), selection=Selection(), digest="d", shards=tuple(shards))
 
 
 def campaign(root: Path, engine: Scripted, *kernels: str) -> Campaign:
@@ -271,12 +271,12 @@ def test_shards_are_listed(root: Path) -> None:
 
 def test_what_was_asked_for_is_known_to_who_collects(root: Path) -> None:
     shards = planned(root)
-    asked = Asked(
+    asked = CampaignRequest(
         command=("kernel-matrix", "matrix"), selection=Selection(devices=("cpu",)), digest="d", shards=tuple(shards)
     )
     asked.save(shards[0].folder.parent)
-    assert Asked.load(shards[0].folder.parent) == asked
-    assert Asked.load(root) is None
+    assert CampaignRequest.load(shards[0].folder.parent) == asked
+    assert CampaignRequest.load(root) is None
 
 
 def test_where_it_is_queued_changes_no_shard(root: Path) -> None:
@@ -306,7 +306,9 @@ def test_what_there_is_so_far_has_a_page_that_says_what_is_missing(
     folder = one.folder.parent
     with pytest.raises(InputError, match="no shards were queued there"):
         collect_shards(collected(str(folder)))
-    Asked(command=("kernel-matrix", "matrix"), selection=Selection(), digest="d", shards=(one, two)).save(folder)
+    CampaignRequest(command=("kernel-matrix", "matrix"), selection=Selection(), digest="d", shards=(one, two)).save(
+        folder
+    )
     with pytest.raises(InfrastructureError, match="none of 2 shards has finished"):
         collect_shards(collected(str(folder)))
     finish(one)

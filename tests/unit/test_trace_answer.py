@@ -16,16 +16,16 @@ from harness.trace.judge import compare_arrays, find_coarsest, measure_error, ra
 from harness.trace.model import (
     Accuracy,
     DivergingKind,
-    End,
     OneRaised,
     OperatorKind,
     Raised,
     Reason,
+    ScriptEnd,
     Trace,
     TraceSummary,
+    TraceVerdict,
     Truth,
     Value,
-    Verdict,
     load_summary,
     save_summary,
 )
@@ -55,12 +55,12 @@ def cause(kind: OperatorKind | str, index: int = 4, **more: Any) -> DivergingKin
     return DivergingKind(kind=kind, index=index, **fields)
 
 
-def save(folder: Path, verdict: Verdict, *causes: DivergingKind, **more: Any) -> TraceSummary:
+def save(folder: Path, verdict: TraceVerdict, *causes: DivergingKind, **more: Any) -> TraceSummary:
     """Return a summary as its page reads it."""
     outcome = TraceSummary("2.1.0", "2.5.0", ["python", "mine.py"], verdict=verdict, causes=list(causes))
     outcome.counts = {"good": 3, "bad": 3, "matched": 3, "differing": 1}
     outcome.ended, outcome.numbers, outcome.tensors = {"good": "", "bad": ""}, 0.0, 0.0
-    outcome.comes_back, outcome.left = verdict == Verdict.PROVEN, 0.1
+    outcome.comes_back, outcome.left = verdict == TraceVerdict.PROVEN, 0.1
     outcome.seconds = {"2.1.0": (1.0, 2.0)}
     for name, value in more.items():
         setattr(outcome, name, value)
@@ -68,13 +68,13 @@ def save(folder: Path, verdict: Verdict, *causes: DivergingKind, **more: Any) ->
     return load_summary(folder)
 
 
-def say(folder: Path, verdict: Verdict, *causes: DivergingKind, **more: Any) -> str:
+def say(folder: Path, verdict: TraceVerdict, *causes: DivergingKind, **more: Any) -> str:
     """Return the answer's rows as one text."""
     return "\n".join(": ".join(row) for row in describe(save(folder, verdict, *causes, **more)))
 
 
 def test_a_proven_cause_names_line_operator_effect_and_what_to_do(tmp_path: Path) -> None:
-    found = save(tmp_path, Verdict.PROVEN, cause("norm", judged=INCORRECT), numbers=0.02, tensors=math.inf)
+    found = save(tmp_path, TraceVerdict.PROVEN, cause("norm", judged=INCORRECT), numbers=0.02, tensors=math.inf)
     assert describe(found)[:-1] == [
         ("", "The first diverging operator is at mine.py:7 (Net.norm): norm"),
         ("Line", "mine.py:7: y = norm(x)"),
@@ -96,59 +96,94 @@ def test_a_proven_cause_names_line_operator_effect_and_what_to_do(tmp_path: Path
 @pytest.mark.parametrize(
     ("verdict", "causes", "more", "said"),
     [
-        (Verdict.UNCHANGED, [], {}, "Of 3 matched operators none"),
-        (Verdict.DOES_NOT_REPEAT, [], {"not_repeatable": ["In 2.5.0, bmm at a.py:3 does not repeat"]}, "bmm at a.py:3"),
-        (Verdict.NO_EFFECT, [cause("norm")], {}, "norm gives other bits"),
-        (Verdict.RAISED, [], {"raised": POOL}, "at mine.py:6, in adaptive_avg_pool2d: RuntimeError: not implemented"),
-        (Verdict.RAISED, [], {"raised": POOL}, "In 2.1.0 the same operator, _adaptive_avg_pool2d, is given"),
-        (Verdict.RAISED, [], {"raised": POOL}, "Line: mine.py:6: return pool(x, 2)"),
-        (Verdict.RAISED, [], {"raised": replace(POOL, other_returned=False)}, "Why: 2.1.0 goes on from there."),
-        (Verdict.RAISED, [cause("gelu")], {"raised": POOL}, "Other bits of gelu are not why"),
-        (Verdict.NOT_EXPLAINED, [], {"raised": OWN}, "2.5.0 raises an exception at mine.py:6: ValueError: no"),
-        (Verdict.NOT_EXPLAINED, [], {"raised": OWN}, "The script raises it"),
-        (Verdict.NOT_EXPLAINED, [], {"ended": {"good": "", "bad": "exit code 3"}}, "2.1.0: ends well; 2.5.0: exit co"),
-        (Verdict.NOT_EXPLAINED, [], {"numbers": 0.5}, "came in outside of PyTorch"),
-        (Verdict.POSSIBLE, [cause("norm")], {}, "a difference is left (up to 0.1 relative)"),
-        (Verdict.POSSIBLE, [cause(REGION)], {"comes_back": None}, "could not be substituted"),
-        (Verdict.PROVEN, [cause(REGION, 2), cause("gelu", 9)], {}, "(Net.norm): b in place of a"),
-        (Verdict.PROVEN, [cause(OperatorKind((), ("a",), True))], {}, "a, which only the bad version calls"),
-        (Verdict.PROVEN, [cause("gelu", others=OTHERS)], {}, "Line: mine.py:20: z = gelu(y)"),
-        (Verdict.PROVEN, [cause("gelu", others=OTHERS)], {}, "Line: and 9 more"),
-        (Verdict.PROVEN, [cause("gelu", phase="backward")], {}, "at the backward of mine.py:7"),
-        (Verdict.PROVEN, [cause("expand", function="cosine_similarity")], {}, "cosine_similarity, by its operator exp"),
-        (Verdict.PROVEN, [cause("_softmax", function="softmax")], {}, "(Net.norm): _softmax"),
-        (Verdict.PROVEN, [cause("add", reason=Reason.ARGUMENTS, changes=["1 and 2"])], {}, "other arguments: 1 and 2."),
-        (Verdict.PROVEN, [cause("add", reason=Reason.ARGUMENTS)], {}, "Do: Pass the argument"),
-        (Verdict.PROVEN, [cause("rand", reason=Reason.DRAWS)], {}, "Do: Do not compare by seeds"),
-        (Verdict.PROVEN, [cause("mm", reason=Reason.LAYOUT)], {}, "Do: Its inputs have other strides"),
-        (Verdict.PROVEN, [cause("mm", judged=INCORRECT)], {}, "Do: Report it to PyTorch"),
+        (TraceVerdict.UNCHANGED, [], {}, "Of 3 matched operators none"),
         (
-            Verdict.PROVEN,
+            TraceVerdict.DOES_NOT_REPEAT,
+            [],
+            {"not_repeatable": ["In 2.5.0, bmm at a.py:3 does not repeat"]},
+            "bmm at a.py:3",
+        ),
+        (TraceVerdict.NO_EFFECT, [cause("norm")], {}, "norm gives other bits"),
+        (
+            TraceVerdict.RAISED,
+            [],
+            {"raised": POOL},
+            "at mine.py:6, in adaptive_avg_pool2d: RuntimeError: not implemented",
+        ),
+        (TraceVerdict.RAISED, [], {"raised": POOL}, "In 2.1.0 the same operator, _adaptive_avg_pool2d, is given"),
+        (TraceVerdict.RAISED, [], {"raised": POOL}, "Line: mine.py:6: return pool(x, 2)"),
+        (TraceVerdict.RAISED, [], {"raised": replace(POOL, other_returned=False)}, "Why: 2.1.0 goes on from there."),
+        (TraceVerdict.RAISED, [cause("gelu")], {"raised": POOL}, "Other bits of gelu are not why"),
+        (TraceVerdict.NOT_EXPLAINED, [], {"raised": OWN}, "2.5.0 raises an exception at mine.py:6: ValueError: no"),
+        (TraceVerdict.NOT_EXPLAINED, [], {"raised": OWN}, "The script raises it"),
+        (
+            TraceVerdict.NOT_EXPLAINED,
+            [],
+            {"ended": {"good": "", "bad": "exit code 3"}},
+            "2.1.0: ends well; 2.5.0: exit co",
+        ),
+        (TraceVerdict.NOT_EXPLAINED, [], {"numbers": 0.5}, "came in outside of PyTorch"),
+        (TraceVerdict.POSSIBLE, [cause("norm")], {}, "a difference is left (up to 0.1 relative)"),
+        (TraceVerdict.POSSIBLE, [cause(REGION)], {"comes_back": None}, "could not be substituted"),
+        (TraceVerdict.PROVEN, [cause(REGION, 2), cause("gelu", 9)], {}, "(Net.norm): b in place of a"),
+        (TraceVerdict.PROVEN, [cause(OperatorKind((), ("a",), True))], {}, "a, which only the bad version calls"),
+        (TraceVerdict.PROVEN, [cause("gelu", others=OTHERS)], {}, "Line: mine.py:20: z = gelu(y)"),
+        (TraceVerdict.PROVEN, [cause("gelu", others=OTHERS)], {}, "Line: and 9 more"),
+        (TraceVerdict.PROVEN, [cause("gelu", phase="backward")], {}, "at the backward of mine.py:7"),
+        (
+            TraceVerdict.PROVEN,
+            [cause("expand", function="cosine_similarity")],
+            {},
+            "cosine_similarity, by its operator exp",
+        ),
+        (TraceVerdict.PROVEN, [cause("_softmax", function="softmax")], {}, "(Net.norm): _softmax"),
+        (
+            TraceVerdict.PROVEN,
+            [cause("add", reason=Reason.ARGUMENTS, changes=["1 and 2"])],
+            {},
+            "other arguments: 1 and 2.",
+        ),
+        (TraceVerdict.PROVEN, [cause("add", reason=Reason.ARGUMENTS)], {}, "Do: Pass the argument"),
+        (TraceVerdict.PROVEN, [cause("rand", reason=Reason.DRAWS)], {}, "Do: Do not compare by seeds"),
+        (TraceVerdict.PROVEN, [cause("mm", reason=Reason.LAYOUT)], {}, "Do: Its inputs have other strides"),
+        (TraceVerdict.PROVEN, [cause("mm", judged=INCORRECT)], {}, "Do: Report it to PyTorch"),
+        (
+            TraceVerdict.PROVEN,
             [cause("mm", judged=replace(INCORRECT, good_units=50.0, bad_units=1.0))],
             {},
             "Do: Keep 2.5.0",
         ),
-        (Verdict.PROVEN, [cause("mm", judged=rank(1, 2))], {}, "Do: Accept it"),
-        (Verdict.PROVEN, [cause("mm", judged=rank(100, 200))], {}, "Do: Both are inaccurate"),
+        (TraceVerdict.PROVEN, [cause("mm", judged=rank(1, 2))], {}, "Do: Accept it"),
+        (TraceVerdict.PROVEN, [cause("mm", judged=rank(100, 200))], {}, "Do: Both are inaccurate"),
         (
-            Verdict.PROVEN,
+            TraceVerdict.PROVEN,
             [cause("mm", judged=Accuracy(Truth.OTHER_MEANING, exact_difference=0.5))],
             {},
             "are 0.5 apart",
         ),
-        (Verdict.PROVEN, [cause("mm", judged=Accuracy(Truth.OTHER_MEANING, exact_difference=0.5))], {}, "Do: Decide"),
         (
-            Verdict.PROVEN,
+            TraceVerdict.PROVEN,
+            [cause("mm", judged=Accuracy(Truth.OTHER_MEANING, exact_difference=0.5))],
+            {},
+            "Do: Decide",
+        ),
+        (
+            TraceVerdict.PROVEN,
             [cause("mm", judged=Accuracy(Truth.OTHER_MEANING, exact_difference=math.inf))],
             {},
             "one has finite",
         ),
-        (Verdict.PROVEN, [cause("mm", judged=Accuracy(Truth.NOT_RUN, "no"))], {}, "Alone it cannot run: no"),
-        (Verdict.PROVEN, [cause("mm", judged=replace(INCORRECT, is_deterministic=False))], {}, "same bits every time"),
+        (TraceVerdict.PROVEN, [cause("mm", judged=Accuracy(Truth.NOT_RUN, "no"))], {}, "Alone it cannot run: no"),
+        (
+            TraceVerdict.PROVEN,
+            [cause("mm", judged=replace(INCORRECT, is_deterministic=False))],
+            {},
+            "same bits every time",
+        ),
     ],
 )
 def test_every_answer_says_what_to_do_and_is_a_page(
-    verdict: Verdict, causes: list[DivergingKind], more: dict[str, Any], said: str, tmp_path: Path
+    verdict: TraceVerdict, causes: list[DivergingKind], more: dict[str, Any], said: str, tmp_path: Path
 ) -> None:
     text = say(tmp_path, verdict, *causes, **more, notes=["<script>alert(1)</script>"])
     assert said in text and "\nDo: " in text and "\n: " not in text
@@ -161,7 +196,7 @@ def test_every_answer_says_what_to_do_and_is_a_page(
 def test_every_truth_is_a_sentence(tmp_path: Path) -> None:
     facts = {"detail": "why", "exact_difference": 0.5, "good_units": 40.0, "bad_units": 50.0}
     for truth in set(Truth) - {Truth.NOT_JUDGED}:
-        assert "\nRight: " in say(tmp_path, Verdict.PROVEN, cause("mm", judged=Accuracy(truth, **facts)))  # type: ignore[arg-type]
+        assert "\nRight: " in say(tmp_path, TraceVerdict.PROVEN, cause("mm", judged=Accuracy(truth, **facts)))  # type: ignore[arg-type]
 
 
 def test_it_is_judged_by_the_coarsest_type_that_a_version_computes_in() -> None:
@@ -226,7 +261,7 @@ def test_requirements_are_exact_and_of_both_versions(tmp_path: Path) -> None:
 
 
 def test_a_script_that_the_recorder_breaks_is_refused() -> None:
-    error = End(code=1, exception="RuntimeError: no subclass")
+    error = ScriptEnd(code=1, exception="RuntimeError: no subclass")
     require_undisturbed("2.1.0", error, error)
     with pytest.raises(InputError, match="RuntimeError: no subclass; else: exit code 0"):
-        require_undisturbed("2.1.0", End(), error)
+        require_undisturbed("2.1.0", ScriptEnd(), error)

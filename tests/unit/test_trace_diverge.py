@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from harness.trace.align import Region, align, find_gaps, match
 from harness.trace.diverge import Feed, Guard, Site, compare_traces
-from harness.trace.model import UNKNOWN, End, OperatorCall, Reason, Slot, Trace, Value
+from harness.trace.model import UNKNOWN, OperatorCall, Reason, ScriptEnd, Slot, Trace, Value
 from harness.trace.results import Result, compare_sketches, distance, find_result, pair_tensors
 from harness.trace.substitute import (
     Experiment,
@@ -53,7 +53,7 @@ def op(
 
 def trace(*operators: OperatorCall, alive: Sequence[Slot] = (), **end: Any) -> Trace:
     numbered = tuple(replace(operator, index=index) for index, operator in enumerate(operators))
-    return Trace(numbered, End(alive=tuple(alive), **end), np.ones((1, 64)))
+    return Trace(numbered, ScriptEnd(alive=tuple(alive), **end), np.ones((1, 64)))
 
 
 START = op("randn", gives=["x"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.executors import transfer
-from harness.executors.transfer import Refused, pack, relocate, unpack
+from harness.executors.transfer import TransferRefused, pack, relocate, unpack
 
 ROOMY = {"limit_bytes": 1 << 20, "limit_files": 100}
 
@@ -96,7 +96,7 @@ def test_nothing_is_written_through_a_link(tmp_path: Path, link: bytes) -> None:
     outside.mkdir()
     (outside / "x").write_text("kept")
     stream = archive(("w0/folder", link, str(outside)), ("w0/folder/x", FILE, b"evil"))
-    with pytest.raises(Refused, match="cannot be kept"):  # an empty file stands there now
+    with pytest.raises(TransferRefused, match="cannot be kept"):  # an empty file stands there now
         unpack(stream, {"w0": tmp_path / "out"}, **ROOMY)
     stream = archive(("w0/file", link, str(outside / "x")), ("w0/file", FILE, b"mine"))
     unpack(stream, {"w0": tmp_path / "other"}, **ROOMY)
@@ -108,12 +108,12 @@ def test_its_limits(tmp_path: Path) -> None:
     places = {"w0": tmp_path / "out"}
     unpack(archive(*three), places, limit_bytes=30, limit_files=3)
     for limits in ({"limit_bytes": 29, "limit_files": 3}, {"limit_bytes": 30, "limit_files": 2}):
-        with pytest.raises(Refused, match="left more than"):
+        with pytest.raises(TransferRefused, match="left more than"):
             unpack(archive(*three), places, **limits)
     folders = [(f"w0/{number}", FOLDER, b"") for number in range(3)]
     links = [(f"w0/{number}", LINK, "x") for number in range(3)]
     for many in (folders, links):
-        with pytest.raises(Refused):
+        with pytest.raises(TransferRefused):
             unpack(archive(*many), {"w0": tmp_path / "many"}, limit_bytes=30, limit_files=2)
 
 
@@ -121,7 +121,7 @@ def test_a_size_that_is_claimed_is_believed_before_anything_is_written(tmp_path:
     information = tarfile.TarInfo("w0/x")
     information.size = 1 << 40
     stream = io.BytesIO(information.tobuf())
-    with pytest.raises(Refused):
+    with pytest.raises(TransferRefused):
         unpack(stream, {"w0": tmp_path / "out"}, **ROOMY)
     assert not (tmp_path / "out" / "x").exists()
 
@@ -137,7 +137,7 @@ def test_a_size_that_is_claimed_is_believed_before_anything_is_written(tmp_path:
     ],
 )
 def test_what_this_disk_cannot_hold_is_refused(tmp_path: Path, members: list[tuple[str, bytes, bytes]]) -> None:
-    with pytest.raises(Refused, match="cannot be kept"):
+    with pytest.raises(TransferRefused, match="cannot be kept"):
         unpack(archive(*members), {"w0": tmp_path / "out"}, **ROOMY)
 
 

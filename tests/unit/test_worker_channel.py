@@ -80,7 +80,7 @@ def test_who_has_ended_is_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_neither_side_can_cut_the_memory_under_the_other() -> None:
-    memory = channel.Memory(10)
+    memory = channel.SharedMemory(10)
     with pytest.raises(PermissionError):
         os.ftruncate(memory.file, 0)
     with pytest.raises(PermissionError):

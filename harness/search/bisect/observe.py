@@ -10,7 +10,7 @@ from statistics import median
 import numpy as np
 
 from harness.run.pairwise import load_arrays, output_of_truth
-from harness.schema.bisection_records import Aspect, CellSeen, Question, Rate, TruthSketch
+from harness.schema.bisection_records import Aspect, CellSeen, PassCount, Question, TruthSketch
 from harness.schema.records import RecipeResult, TargetResult, ValidationRecord
 from harness.schema.run_records import Cell, KernelInfo
 from harness.schema.storage import Run
@@ -101,7 +101,7 @@ def rate_cell(name: str, record: ValidationRecord | None, target: str) -> CellSe
     return CellSeen(cell=name, status=protocol.OK if is_right else protocol.WRONG, rates=rates)
 
 
-def count_passed(record: ValidationRecord, recipe: RecipeResult, result: TargetResult) -> Rate | None:
+def count_passed(record: ValidationRecord, recipe: RecipeResult, result: TargetResult) -> PassCount | None:
     """Count trials without a fault, against ground truth where there is one; different bits when run again are a fault
     where the same were asked for. Which trials have it is not recorded: at least so many failed."""
     truth = [agreement for agreement in result.against if agreement.against == protocol.TRUTH]
@@ -111,7 +111,7 @@ def count_passed(record: ValidationRecord, recipe: RecipeResult, result: TargetR
     passed = judged.passed.get(record.decides, judged.passed.get("kernelbench", 0))
     other_bits = result.repeats_differ if record.deterministic and result.target == protocol.KERNEL else 0
     faults = max(other_bits, result.inputs_mutated, result.unwritten_trials)
-    return Rate(passed=max(0, min(passed, recipe.trials - faults)), trials=recipe.trials)
+    return PassCount(passed=max(0, min(passed, recipe.trials - faults)), trials=recipe.trials)
 
 
 def sketch(array: np.ndarray) -> TruthSketch:

@@ -21,10 +21,10 @@ from harness.run.folders import now_utc
 from harness.schema.bisection_records import (
     BisectionRecord,
     CellSeen,
-    Difference,
     Probe,
     ProbeVerdict,
     Question,
+    SketchDifference,
     Step,
     TruthSketch,
 )
@@ -166,7 +166,7 @@ class Probes:
             after=after.version,
             unknown=self.list_between(before, after),
             differences=[
-                Difference(cell=name, computes_else=truths_differ(earlier[name], later[name]))
+                SketchDifference(cell=name, computes_else=truths_differ(earlier[name], later[name]))
                 for name in find_differing(before.cells, after.cells)
             ],
         )
