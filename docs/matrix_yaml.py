@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -42,8 +43,13 @@ def render(schema: Mapping[str, Any]) -> str:
     parts = [HEAD, _table(schema)]
     for name in _in_order(schema):
         entry = schema["$defs"][name]
-        parts += [f"## {name}\n", f"{_sentence(entry['description'])}\n", _table(entry)]
+        parts += [f"## {_heading(name)}\n", f"{_sentence(entry['description'])}\n", _table(entry)]
     return "\n".join(parts)
+
+
+def _heading(name: str) -> str:
+    """Return an entry's name as people write it, such as "Timing rules" for TimingRules."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).capitalize()
 
 
 def _in_order(schema: Mapping[str, Any]) -> list[str]:
@@ -89,7 +95,8 @@ def _default(value: Mapping[str, Any]) -> str:
 
 def _type(value: Mapping[str, Any]) -> str:
     if name := _reference({key: value[key] for key in ("$ref",) if key in value}):
-        return f"[{name}](#{name.lower()})"
+        heading = _heading(name)
+        return f"[{heading}](#{heading.lower().replace(' ', '-')})"
     if "anyOf" in value:
         return " or ".join(_type(form) for form in value["anyOf"] if form.get("type") != "null")
     if "enum" in value:
