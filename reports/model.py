@@ -14,60 +14,72 @@ from harness.stats.effects import Estimate
 from harness.stats.peaks import FLOOR_BYTES, counted
 from harness.worker.protocol import DifferenceKind, FailureKind, Fault
 
+DASH = "\N{EN DASH}"
+
 
 class Verdict(str, Enum):
     """What became of a row's outputs, time or memory, worst first: the order of counts, and of rows that are equally
-    significant."""
+    significant.
 
-    BROKEN = "broken"
-    REGRESSED = "regressed"
-    NO_LONGER_SUPPORTED = "no_longer_supported"
-    FAILING = "failing"
-    MEANING_CHANGED = "meaning_changed"  # float64 results differ beyond rounding; nothing shows which is right
-    OTHER_DRAWS = "other_draws"  # a model draws other numbers from the same seed
-    LESS_EXACT = "less_exact"  # right in both, with errors that moved so far that it counts (harness.stats.outputs)
-    OTHER_TYPE = "other_type"  # right in both, with an output of another dtype or shape
-    ABOUT = "moved_about_the_threshold"  # a time that moved significantly, by about the minimum effect
-    UNDECIDED = "undecided"
-    IMPROVED = "improved"
-    FIXED = "fixed"
-    NEWLY_SUPPORTED = "newly_supported"
-    MORE_EXACT = "more_exact"
-    UNSUPPORTED = "unsupported"  # in both: not a pass, because nothing ran, and not undecided, because that is known
-    NO_DATA = "no_data"  # of memory, which was not measured on one side or both
-    PASS = "pass"
+    A member is its word in records, its sign on the page, the element by which JUnit tells it (passed where there is
+    none), and whether it moved. Who gives it, and its sentence in templates/verdicts.txt.j2, stand elsewhere.
+    """
+
+    BROKEN = "broken", "!!", "error", True
+    REGRESSED = "regressed", "✕", "failure", True
+    NO_LONGER_SUPPORTED = "no_longer_supported", "⊘", "failure", True
+    FAILING = "failing", "✕", "failure", False
+    MEANING_CHANGED = "meaning_changed", "≠", "", True  # float64 results differ beyond rounding; which is right is open
+    OTHER_DRAWS = "other_draws", "≠", "", True  # a model draws other numbers from the same seed
+    LESS_EXACT = "less_exact", "≉", "", True  # right in both, with errors that moved far enough (harness.stats.outputs)
+    OTHER_TYPE = "other_type", "≠", "", True  # right in both, with an output of another dtype or shape
+    ABOUT = "moved_about_the_threshold", "≈", "", False  # a time that moved significantly, by about the minimum effect
+    UNDECIDED = "undecided", "?", "skipped", False
+    IMPROVED = "improved", "▼", "", True
+    FIXED = "fixed", "✓", "", True
+    NEWLY_SUPPORTED = "newly_supported", "+", "", True
+    MORE_EXACT = "more_exact", "≈", "", True
+    # In both: no pass, because nothing ran, and not undecided, because that is known.
+    UNSUPPORTED = "unsupported", DASH, "skipped", False
+    NO_DATA = "no_data", DASH, "skipped", False  # of memory, which was not measured on one side or both
+    PASS = "pass", "✓", "", False
+
+    sign: str
+    junit: str
+    is_moved: bool
+
+    def __new__(cls, word: str, sign: str, junit: str, is_moved: bool) -> Verdict:
+        member = str.__new__(cls, word)
+        member._value_ = word
+        member.sign, member.junit, member.is_moved = sign, junit, is_moved
+        return member
 
     __str__ = str.__str__
 
 
 VERDICTS = tuple(Verdict)
-(
-    BROKEN,
-    REGRESSED,
-    NO_LONGER_SUPPORTED,
-    FAILING,
-    MEANING_CHANGED,
-    OTHER_DRAWS,
-    LESS_EXACT,
-    OTHER_TYPE,
-    ABOUT,
-    UNDECIDED,
-    IMPROVED,
-    FIXED,
-    NEWLY_SUPPORTED,
-    MORE_EXACT,
-    UNSUPPORTED,
-    NO_DATA,
-    PASS,
-) = VERDICTS
+BROKEN = Verdict.BROKEN
+REGRESSED = Verdict.REGRESSED
+NO_LONGER_SUPPORTED = Verdict.NO_LONGER_SUPPORTED
+FAILING = Verdict.FAILING
+MEANING_CHANGED = Verdict.MEANING_CHANGED
+OTHER_DRAWS = Verdict.OTHER_DRAWS
+LESS_EXACT = Verdict.LESS_EXACT
+OTHER_TYPE = Verdict.OTHER_TYPE
+ABOUT = Verdict.ABOUT
+UNDECIDED = Verdict.UNDECIDED
+IMPROVED = Verdict.IMPROVED
+FIXED = Verdict.FIXED
+NEWLY_SUPPORTED = Verdict.NEWLY_SUPPORTED
+MORE_EXACT = Verdict.MORE_EXACT
+UNSUPPORTED = Verdict.UNSUPPORTED
+NO_DATA = Verdict.NO_DATA
+PASS = Verdict.PASS
 RIGHT = frozenset({PASS, LESS_EXACT, MORE_EXACT, OTHER_TYPE})  # in both
 EXACTNESS = frozenset({LESS_EXACT, MORE_EXACT})
 ANOTHER_MEANING = frozenset({MEANING_CHANGED, OTHER_DRAWS})
-MOVED = (
-    frozenset({BROKEN, REGRESSED, NO_LONGER_SUPPORTED, IMPROVED, FIXED, NEWLY_SUPPORTED, OTHER_TYPE})
-    | EXACTNESS
-    | ANOTHER_MEANING
-)
+OPEN = frozenset({UNDECIDED, ABOUT})  # neither a gate nor `--strict` may pass these
+MOVED = frozenset(verdict for verdict in Verdict if verdict.is_moved)
 WORSE = frozenset({BROKEN, REGRESSED, NO_LONGER_SUPPORTED})
 
 

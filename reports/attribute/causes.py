@@ -4,49 +4,165 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from enum import Enum
+from enum import Enum, Flag, auto
 
 from reports.model import Seen
 
 
+class Trait(Flag):
+    """What several kinds of causes have in common."""
+
+    NONE = 0
+    CODE = auto()  # the kernel's own code is not the same
+    REFERENCE = auto()  # what it is compared with is not the same
+    MISTAKE = auto()  # the user's, to correct: no evidence is weighed
+    FAULT = auto()  # a kernel's own, whichever version runs it
+    MEMORY = auto()
+    UNINITIALISED = auto()
+    LATENCY = auto()
+    SHARED = auto()  # one card holds all subjects
+    EXPLAINED = auto()  # experiments on the same cells show more; of the others, another run does
+    IN_MEMORY = MEMORY | FAULT | EXPLAINED
+    NOT_WRITTEN = IN_MEMORY | UNINITIALISED
+
+
 class Kind(str, Enum):
     """What a card names. The order is that of cards whose evidence is equally good: what makes every other comparison
-    void first, then faults in memory, then what changed, then what was always so."""
+    void first, then faults in memory, then what changed, then what was always so.
 
-    INPUTS_MOVED = "inputs_moved"
-    MEANING_CHANGED = "meaning_changed"
-    DOES_NOT_BUILD = "does_not_build"
-    OWN_ERROR = "own_error"
-    WRONG_STREAM = "wrong_stream"
-    OUT_OF_BOUNDS = "out_of_bounds"
-    UNINITIALISED_SHARED = "uninitialised_shared"
-    UNINITIALISED_GLOBAL = "uninitialised_global"
-    UNINITIALISED_HOST = "uninitialised_host"
-    RACE = "race"
-    PREDECESSOR_SENSITIVITY = "predecessor_sensitivity"
-    ABI_BREAK = "abi_break"
-    BUILD_MOVED = "build_moved"
-    KERNEL_CODE_MOVED = "kernel_code_moved"
-    COMPONENT_MOVED = "component_moved"
-    ENVIRONMENT_CONFOUNDER = "environment_confounder"
-    DEFAULT_BACKEND_MOVED = "default_backend_moved"
-    REFERENCE_MOVED = "reference_moved"
-    OPERATOR_MOVED = "operator_moved"
-    COMPILED_CODE_MOVED = "compiled_code_moved"
-    UNSUPPORTED_COMBINATION = "unsupported_combination"
-    MASKED_BY_INPUTS = "masked_by_inputs"
-    RANGE_OVERFLOW = "range_overflow"
-    NOT_REPEATABLE = "not_repeatable"
-    TOLERANCE_TOO_TIGHT = "tolerance_too_tight"
-    TOLERANCE_TOO_LOOSE = "tolerance_too_loose"
-    WRONG_EVERYWHERE = "wrong_everywhere"
-    LATENCY_OPERATOR = "latency_operator"
-    LATENCY_LAUNCH_OVERHEAD = "latency_launch_overhead"
-    LATENCY_THREAD_COUNT = "latency_thread_count"
-    LATENCY_CLOCK_OR_LOAD = "latency_clock_or_load"
-    MEMORY_USE = "memory_use"
-    UNDECIDED = "undecided"
-    NOTHING_MOVED = "nothing_moved"
+    A member is its word in records, its name on the page, its traits, and what mends it where that is the same for
+    every kernel. What else belongs to a new one: a row of `table.ROWS`, and a template with its sentence.
+    """
+
+    INPUTS_MOVED = "inputs_moved", "the inputs moved", Trait.SHARED
+    MEANING_CHANGED = "meaning_changed", "the versions compute different things"
+    DOES_NOT_BUILD = "does_not_build", "does not build", Trait.MISTAKE | Trait.FAULT
+    OWN_ERROR = "own_error", "an error of its own", Trait.MISTAKE | Trait.FAULT
+    WRONG_STREAM = (
+        "wrong_stream",
+        "works on another stream",
+        Trait.FAULT | Trait.EXPLAINED,
+        "launch on the stream that is given, in C++ at::cuda::getCurrentCUDAStream()",
+    )
+    OUT_OF_BOUNDS = (
+        "out_of_bounds",
+        "out of bounds",
+        Trait.IN_MEMORY,
+        "check every index against the tensor's sizes, and against the rows and heads that it is meant for",
+    )
+    UNINITIALISED_SHARED = (
+        "uninitialised_shared",
+        "uninitialised shared memory",
+        Trait.NOT_WRITTEN,
+        "write every element of shared memory before it is read",
+    )
+    UNINITIALISED_GLOBAL = (
+        "uninitialised_global",
+        "uninitialised device memory",
+        Trait.NOT_WRITTEN,
+        "write every element of outputs and workspaces before it is read",
+    )
+    UNINITIALISED_HOST = (
+        "uninitialised_host",
+        "uninitialised host memory",
+        Trait.NOT_WRITTEN,
+        "give every variable and buffer a value before it is read",
+    )
+    RACE = (
+        "race",
+        "a race",
+        Trait.IN_MEMORY,
+        "put a barrier between a write and another thread's access",
+    )
+    PREDECESSOR_SENSITIVITY = (
+        "predecessor_sensitivity",
+        "depends on what ran before",
+        Trait.FAULT | Trait.EXPLAINED,
+        "look for what outlives a call: static variables, caches, workspaces that are not reset",
+    )
+    ABI_BREAK = "abi_break", "the binary does not fit"
+    BUILD_MOVED = (
+        "build_moved",
+        "the build moved",
+        Trait.CODE | Trait.EXPLAINED,
+        "build it with the same flags and compiler in both environments (flags, in matrix.yaml)",
+    )
+    KERNEL_CODE_MOVED = "kernel_code_moved", "the kernel's code moved", Trait.CODE | Trait.EXPLAINED
+    COMPONENT_MOVED = "component_moved", "a package moved", Trait.EXPLAINED
+    ENVIRONMENT_CONFOUNDER = (
+        "environment_confounder",
+        "the environment, not PyTorch's version alone",
+        Trait.SHARED | Trait.EXPLAINED,
+    )
+    DEFAULT_BACKEND_MOVED = (
+        "default_backend_moved",
+        "PyTorch's default backend moved",
+        Trait.REFERENCE,
+        "in your tests, name the backend to compare with: torch.nn.attention.sdpa_kernel, or "
+        "torch.backends.cuda.sdp_kernel in a version that lacks it",
+    )
+    REFERENCE_MOVED = (
+        "reference_moved",
+        "the reference moved",
+        Trait.REFERENCE,
+        "in your tests, compare with a float64 truth instead of this reference",
+    )
+    OPERATOR_MOVED = "operator_moved", "PyTorch's operator moved", Trait.REFERENCE
+    COMPILED_CODE_MOVED = "compiled_code_moved", "the code that is compiled at run time moved", Trait.REFERENCE
+    UNSUPPORTED_COMBINATION = "unsupported_combination", "not supported", Trait.SHARED
+    MASKED_BY_INPUTS = (
+        "masked_by_inputs",
+        "masked by the inputs",
+        Trait.FAULT,
+        "test on the inputs that show the fault, too",
+    )
+    RANGE_OVERFLOW = (
+        "range_overflow",
+        "range or overflow",
+        Trait.FAULT,
+        "compute in a wider type; in a softmax, subtract the largest logit first",
+    )
+    NOT_REPEATABLE = (
+        "not_repeatable",
+        "not bit-repeatable",
+        Trait.FAULT | Trait.EXPLAINED,
+        "add in a fixed order, without atomics",
+    )
+    TOLERANCE_TOO_TIGHT = "tolerance_too_tight", "the tolerance is too tight"
+    TOLERANCE_TOO_LOOSE = "tolerance_too_loose", "the tolerance is too loose"
+    WRONG_EVERYWHERE = "wrong_everywhere", "wrong in every version", Trait.FAULT | Trait.EXPLAINED
+    LATENCY_OPERATOR = "latency_operator", "an operator's time", Trait.LATENCY | Trait.SHARED | Trait.EXPLAINED
+    LATENCY_LAUNCH_OVERHEAD = (
+        "latency_launch_overhead",
+        "the number and cost of calls",
+        Trait.LATENCY,
+        "make fewer calls, each with more work",
+    )
+    LATENCY_THREAD_COUNT = (
+        "latency_thread_count",
+        "the number of threads",
+        Trait.LATENCY | Trait.SHARED,
+        "set the same number of threads in both environments: torch.set_num_threads",
+    )
+    LATENCY_CLOCK_OR_LOAD = (
+        "latency_clock_or_load",
+        "clock or load",
+        Trait.LATENCY | Trait.SHARED,
+        "measure again on an idle machine",
+    )
+    MEMORY_USE = "memory_use", "the memory of its calls"
+    UNDECIDED = "undecided", "undecided", Trait.SHARED | Trait.EXPLAINED
+    NOTHING_MOVED = "nothing_moved", "nothing moved"
+
+    label: str
+    traits: Trait
+    fix: str
+
+    def __new__(cls, word: str, label: str, traits: Trait = Trait.NONE, fix: str = "") -> Kind:
+        member = str.__new__(cls, word)
+        member._value_ = word
+        member.label, member.traits, member.fix = label, traits, fix
+        return member
 
     __str__ = str.__str__
 
@@ -72,109 +188,20 @@ class About(str, Enum):
     __str__ = str.__str__
 
 
-NAMES = {
-    Kind.INPUTS_MOVED: "the inputs moved",
-    Kind.MEANING_CHANGED: "the versions compute different things",
-    Kind.DOES_NOT_BUILD: "does not build",
-    Kind.OWN_ERROR: "an error of its own",
-    Kind.WRONG_STREAM: "works on another stream",
-    Kind.OUT_OF_BOUNDS: "out of bounds",
-    Kind.UNINITIALISED_SHARED: "uninitialised shared memory",
-    Kind.UNINITIALISED_GLOBAL: "uninitialised device memory",
-    Kind.UNINITIALISED_HOST: "uninitialised host memory",
-    Kind.RACE: "a race",
-    Kind.PREDECESSOR_SENSITIVITY: "depends on what ran before",
-    Kind.ABI_BREAK: "the binary does not fit",
-    Kind.BUILD_MOVED: "the build moved",
-    Kind.KERNEL_CODE_MOVED: "the kernel's code moved",
-    Kind.COMPONENT_MOVED: "a package moved",
-    Kind.ENVIRONMENT_CONFOUNDER: "the environment, not PyTorch's version alone",
-    Kind.DEFAULT_BACKEND_MOVED: "PyTorch's default backend moved",
-    Kind.REFERENCE_MOVED: "the reference moved",
-    Kind.OPERATOR_MOVED: "PyTorch's operator moved",
-    Kind.COMPILED_CODE_MOVED: "the code that is compiled at run time moved",
-    Kind.UNSUPPORTED_COMBINATION: "not supported",
-    Kind.MASKED_BY_INPUTS: "masked by the inputs",
-    Kind.RANGE_OVERFLOW: "range or overflow",
-    Kind.NOT_REPEATABLE: "not bit-repeatable",
-    Kind.TOLERANCE_TOO_TIGHT: "the tolerance is too tight",
-    Kind.TOLERANCE_TOO_LOOSE: "the tolerance is too loose",
-    Kind.WRONG_EVERYWHERE: "wrong in every version",
-    Kind.LATENCY_OPERATOR: "an operator's time",
-    Kind.LATENCY_LAUNCH_OVERHEAD: "the number and cost of calls",
-    Kind.LATENCY_THREAD_COUNT: "the number of threads",
-    Kind.LATENCY_CLOCK_OR_LOAD: "clock or load",
-    Kind.MEMORY_USE: "the memory of its calls",
-    Kind.UNDECIDED: "undecided",
-    Kind.NOTHING_MOVED: "nothing moved",
-}
-# What mends a cause, where that is the same for every kernel.
-FIXES = {
-    Kind.WRONG_STREAM: "launch on the stream that is given, in C++ at::cuda::getCurrentCUDAStream()",
-    Kind.OUT_OF_BOUNDS: "check every index against the tensor's sizes, and against the rows and heads that it is meant "
-    "for",
-    Kind.UNINITIALISED_SHARED: "write every element of shared memory before it is read",
-    Kind.UNINITIALISED_GLOBAL: "write every element of outputs and workspaces before it is read",
-    Kind.UNINITIALISED_HOST: "give every variable and buffer a value before it is read",
-    Kind.RACE: "put a barrier between a write and another thread's access",
-    Kind.PREDECESSOR_SENSITIVITY: "look for what outlives a call: static variables, caches, workspaces that are not "
-    "reset",
-    Kind.MASKED_BY_INPUTS: "test on the inputs that show the fault, too",
-    Kind.RANGE_OVERFLOW: "compute in a wider type; in a softmax, subtract the largest logit first",
-    Kind.NOT_REPEATABLE: "add in a fixed order, without atomics",
-    Kind.REFERENCE_MOVED: "in your tests, compare with a float64 truth instead of this reference",
-    Kind.DEFAULT_BACKEND_MOVED: "in your tests, name the backend to compare with: torch.nn.attention.sdpa_kernel, or "
-    "torch.backends.cuda.sdp_kernel in a version that lacks it",
-    Kind.LATENCY_CLOCK_OR_LOAD: "measure again on an idle machine",
-    Kind.LATENCY_THREAD_COUNT: "set the same number of threads in both environments: torch.set_num_threads",
-    Kind.LATENCY_LAUNCH_OVERHEAD: "make fewer calls, each with more work",
-    Kind.BUILD_MOVED: "build it with the same flags and compiler in both environments (flags, in matrix.yaml)",
-}
-UNINITIALISED = (Kind.UNINITIALISED_SHARED, Kind.UNINITIALISED_GLOBAL, Kind.UNINITIALISED_HOST)
-CODE = (Kind.BUILD_MOVED, Kind.KERNEL_CODE_MOVED)
-MEMORY = (Kind.OUT_OF_BOUNDS, *UNINITIALISED, Kind.RACE)
-MISTAKES, TO_CORRECT = (Kind.DOES_NOT_BUILD, Kind.OWN_ERROR), "to correct"  # the user's: no evidence is weighed
-# A kernel's own, whichever version runs it.
-FAULTS = (
-    *MISTAKES,
-    Kind.WRONG_STREAM,
-    *MEMORY,
-    Kind.PREDECESSOR_SENSITIVITY,
-    Kind.MASKED_BY_INPUTS,
-    Kind.RANGE_OVERFLOW,
-    Kind.NOT_REPEATABLE,
-    Kind.WRONG_EVERYWHERE,
-)
-LATENCIES = (
-    Kind.LATENCY_OPERATOR,
-    Kind.LATENCY_LAUNCH_OVERHEAD,
-    Kind.LATENCY_THREAD_COUNT,
-    Kind.LATENCY_CLOCK_OR_LOAD,
-)
-# One card holds all subjects of these.
-SHARED = (
-    Kind.UNSUPPORTED_COMBINATION,
-    Kind.LATENCY_CLOCK_OR_LOAD,
-    Kind.LATENCY_THREAD_COUNT,
-    Kind.LATENCY_OPERATOR,
-    Kind.INPUTS_MOVED,
-    Kind.ENVIRONMENT_CONFOUNDER,
-    Kind.UNDECIDED,
-)
-# Experiments on the same cells show more of these; of the others, another run does.
-EXPLAINED = (
-    Kind.WRONG_STREAM,
-    *MEMORY,
-    Kind.PREDECESSOR_SENSITIVITY,
-    *CODE,
-    Kind.COMPONENT_MOVED,
-    Kind.ENVIRONMENT_CONFOUNDER,
-    Kind.NOT_REPEATABLE,
-    Kind.WRONG_EVERYWHERE,
-    Kind.LATENCY_OPERATOR,
-    Kind.UNDECIDED,
-)
-REFERENCES = (Kind.REFERENCE_MOVED, Kind.OPERATOR_MOVED, Kind.COMPILED_CODE_MOVED, Kind.DEFAULT_BACKEND_MOVED)
+def _kinds_of(trait: Trait) -> tuple[Kind, ...]:
+    return tuple(kind for kind in Kind if trait in kind.traits)
+
+
+CODE = _kinds_of(Trait.CODE)
+UNINITIALISED = _kinds_of(Trait.UNINITIALISED)
+MEMORY = _kinds_of(Trait.MEMORY)
+MISTAKES = _kinds_of(Trait.MISTAKE)
+FAULTS = _kinds_of(Trait.FAULT)
+LATENCIES = _kinds_of(Trait.LATENCY)
+SHARED = _kinds_of(Trait.SHARED)
+EXPLAINED = _kinds_of(Trait.EXPLAINED)
+REFERENCES = _kinds_of(Trait.REFERENCE)
+TO_CORRECT = "to correct"  # in place of a grade, of a mistake
 # What is often seen of another fault: the cause of the left may follow from one of the right.
 SEEN_OF = {Kind.PREDECESSOR_SENSITIVITY: MEMORY, Kind.RACE: (Kind.WRONG_STREAM,)}
 MAY_FOLLOW = " It may follow from the first."
@@ -289,7 +316,7 @@ class Cause:
     names was itself measured on both sides, and accounts for the change. `improved`: all that it explains got
     better; `ratio`: of times, the one farthest from 1. `under`: the references with which a kernel's agreement
     moved. `not_excluded`: a rival that was not told apart from the cause whose part it is. `own_fix`: what mends
-    it, where `FIXES` has nothing so near; `tell` makes the statement for other environments and references. Causes
+    it, where its kind's `fix` is not so near; `tell` makes the statement for other environments and references. Causes
     with the same `group_key` say the same of several subjects, and share a card. ValueError where it names a cause
     that it also rules out.
     """
@@ -328,7 +355,7 @@ class Cause:
 
     @property
     def name(self) -> str:
-        return NAMES[self.cause]
+        return self.cause.label
 
     @property
     def mark(self) -> str:
@@ -353,7 +380,7 @@ class Cause:
         )  # costs little
         if self.under and self.not_excluded:
             return ""
-        fix = (self.own_fix or FIXES.get(self.cause, "")) if known else ""
+        fix = (self.own_fix or self.cause.fix) if known else ""
         return fix.replace("this reference", f"PyTorch's {', '.join(self.under)}") if self.under else fix
 
     def retold(self, this: str, reference: str) -> Cause:

@@ -14,7 +14,6 @@ from reports.model import Comparison, Correctness, Judged, Latency
 from reports.sentences import sentence
 
 DETECT = 0.1  # the slow-down that a gate must be able to see, unless another is given
-OPEN = (model.UNDECIDED, model.ABOUT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +40,7 @@ def unseen(evidence: Evidence, rows: Sequence[Comparison], detect: float = DETEC
     )
     found = []
     for row, timed in times:
-        if timed.verdict in OPEN and (timed.smallest_effect is None or timed.smallest_effect > detect):
+        if timed.verdict in model.OPEN and (timed.smallest_effect is None or timed.smallest_effect > detect):
             known = timed.estimate
             launches = decide.launches_to_see(known, rule, timed.min_effect, detect) if known else None
             found.append(Unseen(row=row, timed=timed, launches=launches))
@@ -92,7 +91,7 @@ def exit_codes(
         "memory": [row.memory for row in rows],
         "latency": [timed for row in rows for timed in row.timed],
     }
-    is_open = any(each.verdict in OPEN for aspect in fail_on & judged.keys() for each in judged[aspect])
+    is_open = any(each.verdict in model.OPEN for aspect in fail_on & judged.keys() for each in judged[aspect])
     is_blind = (
         ("latency" in fail_on and bool(unseen(evidence, rows, detect)))
         or ("memory" in fail_on and any(map(_memory_unseen, compared)))

@@ -12,7 +12,7 @@ from typing import Any
 from harness.worker import protocol
 from harness.worker.protocol import FailureKind
 from reports import model
-from reports.attribute.causes import MEMORY, NAMES, UNINITIALISED, Cause, Grade, Kind
+from reports.attribute.causes import MEMORY, UNINITIALISED, Cause, Grade, Kind
 from reports.attribute.cells import CellFacts, hidden
 from reports.attribute.experiments import Detection, findings, reproduced_at, sizes_text
 from reports.attribute.times import launches_command
@@ -42,7 +42,7 @@ FAULTS = (*MEMORY, Kind.PREDECESSOR_SENSITIVITY)
 PROVEN = {
     Kind.OUT_OF_BOUNDS: "an access out of bounds",
     Kind.PREDECESSOR_SENSITIVITY: "that it depends on what ran before",
-    **{cause: f"a read of {NAMES[cause]}" for cause in UNINITIALISED},
+    **{cause: f"a read of {cause.label}" for cause in UNINITIALISED},
 }
 REPORTED = {"out_of_bounds": (Kind.OUT_OF_BOUNDS,), "race": (Kind.RACE,), "uninitialised": UNINITIALISED}
 

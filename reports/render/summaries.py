@@ -9,9 +9,8 @@ import json
 import re
 from typing import Any
 
-from reports import model
 from reports.compare.rows import SUBJECTS
-from reports.model import LatencySide
+from reports.model import LatencySide, Verdict
 from reports.render.answers import MOST
 from reports.render.report import Report, TargetTimes
 from reports.render.tables import judged
@@ -32,12 +31,7 @@ RUN_KEYS = (
     "tolerances",
     "bundle",
 )
-# The element by which JUnit tells a verdict.
-JUNIT = {
-    model.BROKEN: "error",
-    **dict.fromkeys((model.REGRESSED, model.NO_LONGER_SUPPORTED, model.FAILING), "failure"),
-    **dict.fromkeys((model.UNDECIDED, model.UNSUPPORTED, model.NO_DATA), "skipped"),
-}
+ELEMENTS: dict[str, str] = {verdict: verdict.junit for verdict in Verdict}
 SHOWN = 10
 COMMENT_LINES = 60
 MOST_TIMES = 40
@@ -161,5 +155,5 @@ def render_junit(report: Report) -> str:
     suites = {}
     for aspect in ("correctness", "latency", *(["memory"] if report.has_memory else [])):
         cases = [(row, judged(row, aspect)) for row in report.rows]
-        suites[aspect] = [(row, each, JUNIT.get(each.verdict, "")) for row, each in cases]
+        suites[aspect] = [(row, each, ELEMENTS.get(each.verdict, "")) for row, each in cases]
     return FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", render_xml("junit.xml.j2", suites=suites, by_row=report.by_row))

@@ -27,6 +27,7 @@ from markupsafe import Markup
 from reports import text
 from reports.compare.properties import repeat_text
 from reports.compare.rows import leading_time
+from reports.model import Verdict
 from reports.render.explanations import rows_shown
 from reports.render.subjects import correctness_word
 from reports.sentences import make_environment
@@ -53,7 +54,10 @@ def _command(value: str) -> Markup:
 
 
 FILTERS = {"repeat": repeat_text, "tail": _tail, "median": median, "code": _code, "command": _command}
+SIGNS: dict[str, str] = {verdict: verdict.sign for verdict in Verdict}
+SIGNS["not_run"] = "○"
 GLOBALS = {
+    "signs": SIGNS,
     "log": math.log,
     "line_tags": (Markup('<span class="line">'), Markup("</span>")),
     "leading": leading_time,
