@@ -72,7 +72,7 @@ PLANTED = {
         ["problem:ProblemWorkload.arguments", "tensors:has_poison", "candidate:store", "candidate:_changed"],
     ),
     "truth": ("judge", ["problem:ProblemWorkload.exact", "truth:Cache.get", "problem:ProblemWorkload._computed_by"]),
-    "judging": ("judge", ["judge:look", "judge:nearer", "judging:_as_output", "judge:read_output", "power:prove"]),
+    "judging": ("judge", ["judge:look", "judging:_as_output", "judge:read_output", "power:prove"]),
     "timing": ("time", ["target:Target.sample", "host:Callee.map", "fresh:Fresh.draw"]),
     "memory": ("time", ["memory:on_cpu", "memory:_status"]),
     "experiments": ("conditions", ["conditions:_call", "conditions:ConditionJob.arguments", "conditions:_run_job"]),
