@@ -71,7 +71,7 @@ class _Mapping:
 
 
 class DeviceMemory:
-    """As `channel.Memory`, on this process's current device; `map` is a tensor of its bytes."""
+    """As `channel.SharedMemory`, on this process's current device; `map` is a tensor of its bytes."""
 
     def __init__(self, size_bytes: int) -> None:
         torch.zeros(1, device="cuda")  # the driver's calls need a context

@@ -140,7 +140,7 @@ import torch
 from harness.worker import poisoning
 ones = torch.ones(7, 5)
 for pattern in ("nan", "max"):
-    wanted = poisoning.Wanted("cpu", pattern, poisoning.tile(pattern, "float32"), 0, None)
+    wanted = poisoning.PrefillRequest("cpu", pattern, poisoning.tile(pattern, "float32"), 0, None)
     site = poisoning.SITES["around"](wanted)
     placed = site.place(ones)
     assert torch.equal(placed, ones) and placed.data_ptr() % 512 == 0
